@@ -1,0 +1,1 @@
+"""The stateless scheduler: doors for clients, a pure planner, a driver a worker, the store."""

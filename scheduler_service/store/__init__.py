@@ -1,0 +1,1 @@
+"""Where requests are kept: the interface, and Redis or Valkey behind it."""

@@ -1,0 +1,230 @@
+"""What the scheduler asks of its store, and the values that pass. Implemented by `redis_store` and by the tests' model.
+
+Knows nothing of Redis, grpc or time. Times in milliseconds are by the store's own clock.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from shared.types import Assignment, FinishReason, TokenIds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRequest:
+    """A validated request on its way into the queue."""
+
+    request_id: str
+    payload_hash: bytes  # SHA-256 over the client's fields as sent
+    payload: bytes  # what the first submit decided: prompt ids, seed, rules. The store does not look inside
+    priority: int = 0  # lower is served first
+    tenant: str = ""
+    num_prompt_tokens: int
+    max_tokens: int
+    timeout_ms: int = 0  # 0 = none
+    watch: "Watch | None" = None  # None: exempt, nobody needs to read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Somebody reads this request's output on this replica."""
+
+    replica_id: str
+    nonce: str
+    grace_ms: int  # unwatched for longer than this: cancelled. Negative: never
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitOutcome:
+    created: bool  # False: the same request was there already
+    payload: bytes  # the first stored one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueEntry:
+    """A waiting request as the planner sees it."""
+
+    request_id: str
+    priority: int
+    tenant: str
+    num_prompt_tokens: int
+    num_output_tokens: int  # in the log already
+    max_tokens: int
+    age_ms: int
+    remaining_ms: int | None = None  # until the deadline
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueWindow:
+    """The first waiting requests, in rank order, and the queue's totals."""
+
+    entries: tuple[QueueEntry, ...] = ()
+    num_waiting: int = 0
+    num_running: int = 0
+    num_waiting_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverReply:
+    """What a driver gets with every answer."""
+
+    window: QueueWindow
+    cancelled_ids: tuple[str, ...] = ()  # running here, and cancelled, expired or unwatched: end them with that reason
+    cancel_reasons: tuple[FinishReason, ...] = ()  # same length: CANCELLED or EXPIRED
+    marker: str = ""  # the store instance's marker
+    write_counter: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Who commits: (incarnation, epoch), checked by the store in the same call."""
+
+    incarnation: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningRecord:
+    """A request that the store says runs on this worker."""
+
+    request_id: str
+    assignment: Assignment
+    num_output_tokens: int  # the log's length
+    payload: bytes
+    log: TokenIds
+    tenant: str
+    priority: int
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachOutcome:
+    running: tuple[RunningRecord, ...]
+    reply: DriverReply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimOutcome:
+    claimed: tuple[RunningRecord, ...]
+    reply: DriverReply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRow:
+    """Tokens of one request for its log, and its end where it ends. Atomic together."""
+
+    request_id: str
+    assignment: Assignment
+    index: int  # output index of the first id
+    token_ids: TokenIds
+    finish: FinishReason | None = None
+    visible_tokens: int = -1  # with finish: ids a client may see; -1 = all
+    visible_chars: int = -1  # with finish: characters a client may see; -1 = all
+    stop_match: str = ""  # with finish: the stop string, or the stop token's id in decimal
+    error: str = ""  # with ERROR
+    num_cached_tokens: int = -1  # prompt tokens found in the prefix cache; -1 = not known with this row
+
+
+class RowStatus:
+    """The store's answer to one commit row."""
+
+    APPENDED = "appended"
+    REPLAYED = "replayed"  # all of it was there already, with equal values
+    GAP = "gap"  # index above the log's length: send from the log's length
+    STALE = "stale"  # the assignment is not current, or the request has ended
+    DATA_LOSS = "data_loss"  # values differ from the log: the request has been ended so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOutcome:
+    statuses: tuple[str, ...]  # a RowStatus each
+    lengths: tuple[int, ...]  # the log's length after each row
+    reply: DriverReply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSlice:
+    """A request's log from an index on, with its state at the same instant."""
+
+    request_id: str
+    status: str
+    num_output_tokens: int
+    token_ids: TokenIds  # [start, num_output_tokens)
+    finish: FinishReason | None = None
+    visible_tokens: int = -1
+    visible_chars: int = -1
+    stop_match: str = ""
+    error: str = ""
+    num_cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolTotals:
+    num_waiting: int = 0
+    num_running: int = 0
+    num_waiting_tokens: int = 0
+    replica_beats: dict[str, int] = field(default_factory=dict)  # replica id -> beat counter
+
+
+class RequestStore(Protocol):
+    """All calls are atomic. Raises StoreUnavailable when there is no answer: the outcome is then unknown,
+    and every call may be repeated. Calls with a fence raise StaleFence when it is not current."""
+
+    async def submit(self, request: NewRequest) -> SubmitOutcome:
+        """Raises RequestConflict, QueueFull."""
+
+    async def attach_pool(self, fingerprint: str) -> None:
+        """Tie the pool to one model. Raises StoreRefused if it is tied to another."""
+
+    async def attach_driver(self, fence: Fence, replica_id: str) -> AttachOutcome:
+        """Raises StaleFence if the incarnation is tombstoned or a higher epoch is stored."""
+
+    async def poll(self, fence: Fence) -> DriverReply: ...
+
+    async def claim(self, fence: Fence, request_ids: Sequence[str], at_least: int = 1) -> ClaimOutcome:
+        """Assign those still waiting to this worker; none of them, if fewer than `at_least`."""
+
+    async def commit(self, fence: Fence, rows: Sequence[CommitRow]) -> CommitOutcome: ...
+
+    async def requeue(self, fence: Fence, request_ids: Sequence[str]) -> DriverReply:
+        """Running here -> waiting at their rank."""
+
+    async def reclaim(self, incarnation: str, epoch: int, beat: int) -> tuple[str, ...] | None:
+        """Tombstone a dead worker and requeue its requests. None: (epoch, beat) has changed, it lives."""
+
+    async def read_worker_beat(self, incarnation: str) -> tuple[int, int] | None:
+        """(epoch, beat) of an attached worker."""
+
+    async def detach_worker(self, fence: Fence) -> tuple[str, ...]:
+        """A drained or ended worker leaves: its requests return to the queue, it is tombstoned."""
+
+    async def list_workers(self) -> tuple[str, ...]:
+        """Incarnations attached and not yet swept."""
+
+    async def cancel(self, request_ids: Sequence[str]) -> None:
+        """Waiting -> cancelled at once; running -> flagged for its driver. Unknown and ended ids: nothing."""
+
+    async def watch(self, request_id: str, watch: Watch) -> bool:
+        """A reader is there. False: no such request."""
+
+    async def refresh_watches(self, replica_id: str, watches: Sequence[tuple[str, str]]) -> None:
+        """(request id, nonce) pairs whose readers are still there."""
+
+    async def unwatch(self, request_id: str, nonce: str) -> None:
+        """The reader has gone: the grace of this watch begins, if it is still the present one."""
+
+    async def read_logs(self, starts: Sequence[tuple[str, int]]) -> tuple[LogSlice | None, ...]:
+        """(request id, start index) pairs -> slices; None for an unknown id."""
+
+    async def read_payload(self, request_id: str) -> bytes | None: ...
+
+    async def beat(self, replica_id: str) -> PoolTotals:
+        """This replica lives; the answer says which others beat, and the queue's totals."""
+
+    async def leave(self, replica_id: str) -> None: ...
+
+    def doorbells(self, replica_id: str) -> AsyncIterator[tuple[str, ...]]:
+        """Hints: ids watched here whose logs grew, or an empty tuple: new work waits. May lose any."""
+
+    async def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""The vocabulary both services speak. Standard library only, but for `wire` and `pb`."""
