@@ -1,0 +1,139 @@
+"""All that a plan may depend on, at one instant, and all that a plan decides.
+
+Knows nothing of Redis, workers' protocol or time: ages are values in the snapshot.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class SkipReason(StrEnum):
+    """Why a request got nothing in a step."""
+
+    OVER_TOKEN_BUDGET = "over_token_budget"
+    NO_FREE_BLOCKS = "no_free_blocks"
+    SEQUENCE_CAP = "sequence_cap"
+    BEHIND_BLOCKED_HEAD = "behind_blocked_head"  # it would fit, but the head has been bypassed often enough
+    UNFIT_HERE = "unfit_here"  # it can never fit this worker
+    PREEMPTED = "preempted"
+    NOT_CLAIMED = "not_claimed"  # another driver was first, or it was cancelled
+    BEYOND_WINDOW = "beyond_window"
+    AWAITS_RESULT = "awaits_result"  # all its tokens are in plans in flight
+    BEHIND_SHORTER_PROMPTS = "behind_shorter_prompts"
+    ADMISSION_PAUSED = "admission_paused"  # a step that preempts admits nobody
+    INTERLEAVE_BOUND = "interleave_bound"  # enough prompts are being prefilled already
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The planner's numbers. Every one has an effect on plans, each with its test."""
+
+    token_budget: int = 512  # most tokens computed in one step, prefill and decode together
+    max_sequences: int = 64  # most live sequences on the worker
+    chunk_size: int = 0  # most prompt tokens of one request in one step; 0 = bounded by the budget only
+    max_bypasses: int = 16  # so many requests may pass a blocked head, then none
+    max_prompt_skips: int = 8  # a prompt passed over in so many steps goes before shorter ones
+    max_partial_prompts: int = 0  # prompts being prefilled at once; 0 = unbounded
+    watermark: float = 0.02  # share of blocks kept free at admission while anything runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningSequence:
+    """A live sequence as it will stand when all plans in flight have run."""
+
+    request_id: str
+    priority: int = 0  # lower is served first
+    rank: int = 0  # order of arrival among the requests here: lower came first
+    tenant: str = ""
+    num_prompt_tokens: int
+    num_output_tokens: int = 0
+    num_computed_tokens: int = 0
+    max_tokens: int
+    num_charged_blocks: int  # blocks that it holds or that plans in flight make it hold
+    num_skips: int = 0  # steps in a row in which its prompt got nothing
+    is_ending: bool = False  # finished, cancelled or preempted, not yet released: it gets nothing more
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_prompt_tokens + self.num_output_tokens
+
+    @property
+    def num_pending_tokens(self) -> int:
+        return self.num_tokens - self.num_computed_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingRequest:
+    request_id: str
+    priority: int = 0
+    tenant: str = ""
+    num_prompt_tokens: int
+    num_output_tokens: int = 0  # in the log already: recomputed with the prompt
+    max_tokens: int
+    age_ms: int = 0
+    num_bypasses: int = 0  # requests behind it that were admitted here while it was blocked
+    attempts: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_prompt_tokens + self.num_output_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """`num_available_blocks` is what the worker last reported free or cached, less what plans in flight may take.
+
+    Blocks given back by a release count only after the worker has reported them.
+    """
+
+    running: tuple[RunningSequence, ...] = ()
+    waiting: tuple[WaitingRequest, ...] = ()  # the queue window, in rank order
+    num_waiting_beyond: int = 0  # waiting requests behind the window
+    limits: Limits = field(default_factory=Limits)
+    block_size: int = 16
+    num_total_blocks: int
+    num_available_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChunk:
+    """Tokens of a running sequence in this step."""
+
+    request_id: str
+    num_tokens: int
+    num_new_blocks: int
+    is_decode: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedClaim:
+    """A waiting request to be admitted: charged prompt and log at once."""
+
+    request_id: str
+    num_tokens: int  # of its first chunk
+    num_new_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """`request_id` empty: so many requests share the reason."""
+
+    request_id: str
+    reason: SkipReason
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """All the planner's choices for one step."""
+
+    chunks: tuple[PlannedChunk, ...] = ()
+    claims: tuple[PlannedClaim, ...] = ()
+    claim_at_least: int = 1  # fewer still waiting: claim none
+    preemptions: tuple[str, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    bypassed: tuple[str, ...] = ()  # blocked requests, once for each claim behind them
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(c.num_tokens for c in self.chunks) + sum(c.num_tokens for c in self.claims)

@@ -1,0 +1,1 @@
+"""Batching strategies: values of one small interface."""
