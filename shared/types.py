@@ -173,7 +173,7 @@ class StepResult:
     blocks: BlockCounts
     memory: MemoryStats = field(default_factory=MemoryStats)
     timings: StepTimings = field(default_factory=StepTimings)
-    had_plan_waiting: bool = False  # timings.idle_ns was spent although sequences were live
+    idle_with_work: bool = False  # timings.idle_ns was spent although sequences were live
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +254,7 @@ class DriverHeartbeat:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yield:
     reason: str = ""
+    forget: bool = False  # the store has given this incarnation up: drop all, draw a new one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""The stateful worker: an engine without network, a session without torch, a thin servicer between."""

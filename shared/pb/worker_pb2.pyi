@@ -200,10 +200,12 @@ class DriverHeartbeat(_message.Message):
     def __init__(self, durable_step: _Optional[int] = ...) -> None: ...
 
 class Yield(_message.Message):
-    __slots__ = ("reason",)
+    __slots__ = ("reason", "forget")
     REASON_FIELD_NUMBER: _ClassVar[int]
+    FORGET_FIELD_NUMBER: _ClassVar[int]
     reason: str
-    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+    forget: bool
+    def __init__(self, reason: _Optional[str] = ..., forget: _Optional[bool] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("counter", "nonce")
@@ -354,7 +356,7 @@ class StepTimings(_message.Message):
     def __init__(self, idle_ns: _Optional[int] = ..., prepare_ns: _Optional[int] = ..., forward_ns: _Optional[int] = ..., sample_ns: _Optional[int] = ..., total_ns: _Optional[int] = ...) -> None: ...
 
 class StepResult(_message.Message):
-    __slots__ = ("epoch", "step_id", "handles", "num_computed", "num_sampled", "num_cached", "sampled_ids", "first_index", "finishes", "refusals", "blocks", "memory", "timings", "had_plan_waiting")
+    __slots__ = ("epoch", "step_id", "handles", "num_computed", "num_sampled", "num_cached", "sampled_ids", "first_index", "finishes", "refusals", "blocks", "memory", "timings", "idle_with_work")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     HANDLES_FIELD_NUMBER: _ClassVar[int]
@@ -368,7 +370,7 @@ class StepResult(_message.Message):
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
-    HAD_PLAN_WAITING_FIELD_NUMBER: _ClassVar[int]
+    IDLE_WITH_WORK_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     step_id: int
     handles: bytes
@@ -382,8 +384,8 @@ class StepResult(_message.Message):
     blocks: BlockCounts
     memory: MemoryStats
     timings: StepTimings
-    had_plan_waiting: bool
-    def __init__(self, epoch: _Optional[int] = ..., step_id: _Optional[int] = ..., handles: _Optional[bytes] = ..., num_computed: _Optional[bytes] = ..., num_sampled: _Optional[bytes] = ..., num_cached: _Optional[bytes] = ..., sampled_ids: _Optional[bytes] = ..., first_index: _Optional[bytes] = ..., finishes: _Optional[_Iterable[_Union[RowFinish, _Mapping]]] = ..., refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., blocks: _Optional[_Union[BlockCounts, _Mapping]] = ..., memory: _Optional[_Union[MemoryStats, _Mapping]] = ..., timings: _Optional[_Union[StepTimings, _Mapping]] = ..., had_plan_waiting: _Optional[bool] = ...) -> None: ...
+    idle_with_work: bool
+    def __init__(self, epoch: _Optional[int] = ..., step_id: _Optional[int] = ..., handles: _Optional[bytes] = ..., num_computed: _Optional[bytes] = ..., num_sampled: _Optional[bytes] = ..., num_cached: _Optional[bytes] = ..., sampled_ids: _Optional[bytes] = ..., first_index: _Optional[bytes] = ..., finishes: _Optional[_Iterable[_Union[RowFinish, _Mapping]]] = ..., refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., blocks: _Optional[_Union[BlockCounts, _Mapping]] = ..., memory: _Optional[_Union[MemoryStats, _Mapping]] = ..., timings: _Optional[_Union[StepTimings, _Mapping]] = ..., idle_with_work: _Optional[bool] = ...) -> None: ...
 
 class PlanRefused(_message.Message):
     __slots__ = ("step_id", "reason", "detail", "expected_step_id")

@@ -144,7 +144,7 @@ def driver_message_to_pb(message: DriverMessage) -> pb.DriverMessage:
             return pb.DriverMessage(hello=pb.Hello(protocol=protocol, replica_id=message.replica_id))
         case Yield():
             # `yield` is a Python keyword, so the field goes by name.
-            return pb.DriverMessage(**{"yield": pb.Yield(reason=message.reason)})
+            return pb.DriverMessage(**{"yield": pb.Yield(reason=message.reason, forget=message.forget)})
 
 
 def driver_message_from_pb(message: pb.DriverMessage) -> DriverMessage:
@@ -161,5 +161,6 @@ def driver_message_from_pb(message: pb.DriverMessage) -> DriverMessage:
                 protocol_max=message.hello.protocol.max,
             )
         case "yield":
-            return Yield(reason=getattr(message, "yield").reason)
+            given_up = getattr(message, "yield")
+            return Yield(reason=given_up.reason, forget=given_up.forget)
     raise MalformedMessage("a driver message of no kind")

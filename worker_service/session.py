@@ -1,0 +1,349 @@
+"""Who drives this worker, and which plan runs next: the worker is the lock (design.md section 4).
+
+Ordinary async code over injected links, an injected compute and the loop's clock (I12).
+Knows nothing of grpc, threads, torch or wall time.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from shared.link import Link
+from shared.types import (
+    PROTOCOL_MAX,
+    PROTOCOL_MIN,
+    BatchPlan,
+    BlockCounts,
+    DriverHeartbeat,
+    DriverMessage,
+    Fenced,
+    Hello,
+    MemoryStats,
+    PlanRefused,
+    Replay,
+    Resident,
+    ResidentSequence,
+    StepResult,
+    WorkerDescription,
+    WorkerHeartbeat,
+    WorkerMessage,
+    WorkerStats,
+    Yield,
+)
+from worker_service.outbox import Outbox
+
+DriverLink = Link[WorkerMessage, DriverMessage]
+
+
+class Compute(Protocol):
+    """The engine as the session sees it. Everything but `execute` is called at step boundaries only."""
+
+    async def execute(self, plan: BatchPlan) -> StepResult: ...
+    def resident(self) -> tuple[ResidentSequence, ...]: ...
+    def blocks(self) -> BlockCounts: ...
+    def memory(self) -> MemoryStats: ...
+    def forget_all(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLimits:
+    silence_s: float = 2.0  # a driver silent for longer may be replaced
+    heartbeat_s: float = 0.5
+    max_plans_in_flight: int = 2  # running and waiting together
+    max_outgoing: int = 256  # messages a driver has not taken yet; above, its stream counts as broken
+
+
+class _Driver:
+    """One driver's stream: what it is called, when it was last heard, what waits to be sent to it."""
+
+    def __init__(self, link: DriverLink, replica_id: str, now_s: float, max_outgoing: int) -> None:
+        self.link = link
+        self.replica_id = replica_id
+        self.heard_s = now_s
+        self.outgoing: asyncio.Queue[WorkerMessage] = asyncio.Queue(max_outgoing)
+        self.is_broken = False
+
+    def post(self, message: WorkerMessage) -> None:
+        """Send when the stream takes it. A driver that takes nothing is as good as gone."""
+        try:
+            self.outgoing.put_nowait(message)
+        except asyncio.QueueFull:
+            self.is_broken = True
+            self.link.close()
+
+    async def send_posted(self) -> None:
+        try:
+            while True:
+                message = await self.outgoing.get()
+                await self.link.send(message)
+                if isinstance(message, Fenced):
+                    return
+        except ConnectionError:
+            self.is_broken = True
+
+
+class WorkerSession:
+    def __init__(
+        self,
+        description: WorkerDescription,
+        compute: Compute,
+        *,
+        draw_incarnation: Callable[[], str],
+        limits: SessionLimits | None = None,
+    ) -> None:
+        self.description = description
+        self._compute = compute
+        self._draw_incarnation = draw_incarnation
+        self._limits = limits or SessionLimits()
+        self._epoch = 0
+        self._driver: _Driver | None = None
+        self._plans: deque[BatchPlan] = deque()
+        self._plan_came = asyncio.Event()
+        self._boundary = asyncio.Lock()  # held while a step runs, and while the driver changes
+        self._last_accepted_step = 0
+        self._last_step = 0
+        self._running_step = 0
+        self._running_since_s = 0.0
+        self._ended_s: float | None = None
+        self._outbox = Outbox()
+        self._unfinished: set[int] = set()
+        self._num_steps = 0
+        self._num_sampled_tokens = 0
+        self._last_blocks = compute.blocks()
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Execute accepted plans, one after the other, for as long as the worker lives."""
+        while True:
+            while not self._plans:
+                self._plan_came.clear()
+                await self._plan_came.wait()
+            async with self._boundary:
+                if self._plans:
+                    await self._run_step(self._plans.popleft())
+
+    async def _run_step(self, plan: BatchPlan) -> None:
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        idle_s = 0.0 if self._ended_s is None else started_s - self._ended_s
+        idle_with_work = bool(self._unfinished)
+        self._running_step, self._running_since_s = plan.step_id, started_s
+        try:
+            result = await self._compute.execute(plan)
+        finally:
+            self._running_step = 0
+            self._ended_s = loop.time()
+        timings = replace(result.timings, idle_ns=int(idle_s * 1e9))
+        result = replace(result, timings=timings, idle_with_work=idle_with_work)
+        self._account(plan, result)
+        if self._driver is not None:
+            self._driver.post(result)
+
+    def _account(self, plan: BatchPlan, result: StepResult) -> None:
+        self._last_step = plan.step_id
+        self._outbox.put(result)
+        self._last_blocks = result.blocks
+        self._num_steps += 1
+        self._unfinished.difference_update(r.handle for r in plan.releases)
+        refused = {r.handle for r in result.refusals}
+        self._unfinished.update(a.handle for a in plan.admissions if a.handle not in refused)
+        for row in result.rows:
+            self._num_sampled_tokens += len(row.sampled_ids)
+            if row.finish is not None:
+                self._unfinished.discard(row.handle)
+
+    # -- drivers -------------------------------------------------------------------------------
+
+    async def drive(self, link: DriverLink) -> None:
+        """Serve one driver's stream until it ends. The first message must be a Hello."""
+        hello = await link.receive()
+        if not isinstance(hello, Hello):
+            await self._refuse(link, Fenced(reason="no_hello"))
+            return
+        if hello.protocol_max < PROTOCOL_MIN or hello.protocol_min > PROTOCOL_MAX:
+            await self._refuse(link, Fenced(reason="protocol"))
+            return
+        now_s = asyncio.get_running_loop().time()
+        driver = _Driver(link, hello.replica_id, now_s, self._limits.max_outgoing)
+        async with asyncio.TaskGroup() as tasks:
+            helpers = [
+                tasks.create_task(driver.send_posted()),
+                tasks.create_task(self._beat(driver)),
+            ]
+            try:
+                if await self._grant(driver):
+                    await self._serve(driver)
+            finally:
+                driver.is_broken = True
+                if self._driver is driver:
+                    self._driver = None
+                    self._plans.clear()
+                await self._flush(driver)
+                for helper in helpers:
+                    helper.cancel()
+
+    async def _refuse(self, link: DriverLink, fenced: Fenced) -> None:
+        try:
+            await link.send(fenced)
+        except ConnectionError:
+            return
+
+    async def _flush(self, driver: _Driver) -> None:
+        """Give a last word (Fenced) the chance to leave before the stream is closed."""
+        for _ in range(self._limits.max_outgoing):
+            if driver.outgoing.empty():
+                return
+            await asyncio.sleep(0)
+
+    async def _grant(self, driver: _Driver) -> bool:
+        async with self._boundary:
+            present = self._driver
+            if present is not None and not self._may_replace(present, driver):
+                fenced = Fenced(
+                    reason="driven_by_other", driver=present.replica_id, epoch=self._epoch
+                )
+                driver.post(fenced)
+                return False
+            self._epoch += 1
+            if present is not None:
+                present.post(
+                    Fenced(reason="newer_epoch", driver=driver.replica_id, epoch=self._epoch)
+                )
+            self._plans.clear()
+            self._last_accepted_step = self._last_step
+            self._driver = driver
+            driver.heard_s = asyncio.get_running_loop().time()
+            driver.post(self._resident())
+            return True
+
+    def _may_replace(self, present: _Driver, candidate: _Driver) -> bool:
+        silent_s = asyncio.get_running_loop().time() - present.heard_s
+        return (
+            present.is_broken
+            or present.replica_id == candidate.replica_id
+            or silent_s >= self._limits.silence_s
+        )
+
+    def _resident(self) -> Resident:
+        return Resident(
+            incarnation=self.description.incarnation,
+            epoch=self._epoch,
+            last_step_id=self._last_step,
+            sequences=self._compute.resident(),
+            blocks=self._compute.blocks(),
+        )
+
+    async def _serve(self, driver: _Driver) -> None:
+        while self._driver is driver and not driver.is_broken:
+            message = await driver.link.receive()
+            if message is None or self._driver is not driver:
+                return
+            driver.heard_s = asyncio.get_running_loop().time()
+            match message:
+                case BatchPlan():
+                    self._accept(driver, message)
+                case DriverHeartbeat():
+                    self._outbox.forget_up_to(message.durable_step)
+                case Yield():
+                    await self._give_up(driver, message)
+                    return
+                case Hello():
+                    driver.post(Fenced(reason="second_hello", epoch=self._epoch))
+                    return
+
+    def _accept(self, driver: _Driver, plan: BatchPlan) -> None:
+        """Queue a plan, answer a repeated one with its result, or refuse it whole."""
+        expected = self._last_accepted_step + 1
+        refusal = ""
+        if plan.epoch != self._epoch:
+            refusal = "stale_epoch"
+        elif plan.step_id > expected:
+            refusal = "gap"
+        elif plan.step_id < expected:
+            self._repeat(driver, plan)
+            return
+        elif len(self._plans) + bool(self._running_step) >= self._limits.max_plans_in_flight:
+            refusal = "too_many_in_flight"
+        if refusal:
+            driver.post(
+                PlanRefused(step_id=plan.step_id, reason=refusal, expected_step_id=expected)
+            )
+            return
+        self._outbox.forget_up_to(plan.durable_step)
+        self._last_accepted_step = plan.step_id
+        self._plans.append(plan)
+        self._plan_came.set()
+
+    def _repeat(self, driver: _Driver, plan: BatchPlan) -> None:
+        if plan.step_id > self._last_step:
+            return  # it waits or runs: its result is on the way
+        result = self._outbox.get(plan.step_id)
+        if result is None:
+            driver.post(
+                PlanRefused(
+                    step_id=plan.step_id,
+                    reason="durable_already",
+                    expected_step_id=self._last_accepted_step + 1,
+                )
+            )
+        else:
+            driver.post(Replay(result=result))
+
+    async def _give_up(self, driver: _Driver, message: Yield) -> None:
+        async with self._boundary:
+            if self._driver is not driver:
+                return
+            self._driver = None
+            self._plans.clear()
+            driver.post(Fenced(reason="yielded", epoch=self._epoch))
+            if message.forget:
+                self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._compute.forget_all()
+        self._outbox = Outbox()
+        self._unfinished.clear()
+        self._last_blocks = self._compute.blocks()
+        self._epoch = self._last_step = self._last_accepted_step = 0
+        self.description = replace(self.description, incarnation=self._draw_incarnation())
+
+    async def _beat(self, driver: _Driver) -> None:
+        while True:
+            await asyncio.sleep(self._limits.heartbeat_s)
+            driver.post(
+                WorkerHeartbeat(
+                    last_step_id=self._last_step,
+                    running_step_id=self._running_step,
+                    running_step_age_ms=self._running_age_ms(),
+                )
+            )
+
+    # -- stats ---------------------------------------------------------------------------------
+
+    def _running_age_ms(self) -> int:
+        if not self._running_step:
+            return 0
+        return int((asyncio.get_running_loop().time() - self._running_since_s) * 1e3)
+
+    def stats(self) -> WorkerStats:
+        driver = self._driver
+        is_driven = driver is not None and not driver.is_broken and not self._is_silent(driver)
+        return WorkerStats(
+            incarnation=self.description.incarnation,
+            epoch=self._epoch,
+            driver=driver.replica_id if driver is not None and is_driven else "",
+            last_step_id=self._last_step,
+            running_step_id=self._running_step,
+            running_step_age_ms=self._running_age_ms(),
+            num_sequences=len(self._unfinished),
+            blocks=self._last_blocks,
+            memory=self._compute.memory(),
+            num_steps=self._num_steps,
+            num_sampled_tokens=self._num_sampled_tokens,
+        )
+
+    def _is_silent(self, driver: _Driver) -> bool:
+        return asyncio.get_running_loop().time() - driver.heard_s >= self._limits.silence_s
