@@ -16,6 +16,10 @@ class FieldViolation:
     description: str
 
 
+class MalformedMessage(ServingError):
+    """A message its sender cannot have meant: unequal columns, an unspecified enum."""
+
+
 class InvalidRequest(ServingError):
     """The request can never be served as it stands."""
 
@@ -91,6 +95,7 @@ class SettingError(ServingError):
 
 # The one place that maps errors to gRPC statuses, by the status's name.
 GRPC_STATUS: dict[type[ServingError], str] = {
+    MalformedMessage: "INVALID_ARGUMENT",
     InvalidRequest: "INVALID_ARGUMENT",
     ModelNotFound: "NOT_FOUND",
     RequestNotFound: "NOT_FOUND",

@@ -10,7 +10,6 @@ import grpc
 from shared.grpc_link import ServerLink
 from shared.pb import worker_pb2 as pb
 from shared.pb import worker_pb2_grpc
-from shared.wire.columns import MalformedMessage
 from shared.wire.plan import driver_message_from_pb
 from shared.wire.result import worker_message_to_pb
 from shared.wire.stats import description_to_pb, stats_to_pb
@@ -58,10 +57,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServicer):
         self, request_iterator: AsyncIterator[pb.DriverMessage], context: grpc.aio.ServicerContext
     ) -> None:
         link = ServerLink(context, driver_message_from_pb, worker_message_to_pb)
-        try:
-            await self._session.drive(link)
-        except MalformedMessage as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        await self._session.drive(link)
 
     async def WatchStats(  # noqa: N802
         self, request: pb.WatchStatsRequest, context: grpc.aio.ServicerContext

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from shared.errors import MalformedMessage
 from shared.link import Link
 from shared.types import (
     PROTOCOL_MAX,
@@ -159,7 +160,10 @@ class WorkerSession:
 
     async def drive(self, link: DriverLink) -> None:
         """Serve one driver's stream until it ends. The first message must be a Hello."""
-        hello = await link.receive()
+        try:
+            hello = await link.receive()
+        except MalformedMessage:
+            hello = None
         if not isinstance(hello, Hello):
             await self._refuse(link, Fenced(reason="no_hello"))
             return
@@ -238,7 +242,19 @@ class WorkerSession:
 
     async def _serve(self, driver: _Driver) -> None:
         while self._driver is driver and not driver.is_broken:
-            message = await driver.link.receive()
+            try:
+                message = await driver.link.receive()
+            except MalformedMessage as error:
+                expected = self._last_accepted_step + 1
+                driver.post(
+                    PlanRefused(
+                        step_id=expected,
+                        reason="malformed",
+                        detail=str(error),
+                        expected_step_id=expected,
+                    )
+                )
+                continue
             if message is None or self._driver is not driver:
                 return
             driver.heard_s = asyncio.get_running_loop().time()

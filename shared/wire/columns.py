@@ -7,13 +7,9 @@ import sys
 from array import array
 from collections.abc import Iterable
 
-from shared.errors import ServingError
+from shared.errors import MalformedMessage
 
 assert array("I").itemsize == 4, "array('I') must be 32 bits wide"
-
-
-class MalformedMessage(ServingError):
-    """A message that its sender cannot have meant: unequal columns, an unspecified enum, a missing part."""
 
 
 def pack_u32(numbers: Iterable[int]) -> bytes:

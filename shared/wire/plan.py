@@ -1,5 +1,6 @@
 """Drive, driver to worker: hello, plan, heartbeat, yield."""
 
+from shared.errors import MalformedMessage
 from shared.pb import worker_pb2 as pb
 from shared.types import (
     Admission,
@@ -15,7 +16,7 @@ from shared.types import (
     StopRules,
     Yield,
 )
-from shared.wire.columns import MalformedMessage, pack_u32, unpack_columns, unpack_u32
+from shared.wire.columns import pack_u32, unpack_columns, unpack_u32
 
 _RELEASE_TO_PB = {
     ReleaseReason.FINISHED: pb.RELEASE_REASON_FINISHED,

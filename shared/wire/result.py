@@ -1,5 +1,6 @@
 """Drive, worker to driver: resident, step result, replay, heartbeat, fenced, plan refused."""
 
+from shared.errors import MalformedMessage
 from shared.pb import worker_pb2 as pb
 from shared.types import (
     PROTOCOL_MAX,
@@ -17,7 +18,7 @@ from shared.types import (
     WorkerHeartbeat,
     WorkerMessage,
 )
-from shared.wire.columns import MalformedMessage, pack_u32, unpack_columns, unpack_u32
+from shared.wire.columns import pack_u32, unpack_columns, unpack_u32
 from shared.wire.plan import assignment_from_pb, assignment_to_pb
 from shared.wire.stats import (
     blocks_from_pb,
