@@ -33,8 +33,18 @@ class Limits:
     chunk_size: int = 0  # most prompt tokens of one request in one step; 0 = bounded by the budget only
     max_bypasses: int = 16  # so many requests may pass a blocked head, then none
     max_prompt_skips: int = 8  # a prompt passed over in so many steps goes before shorter ones
-    max_partial_prompts: int = 0  # prompts being prefilled at once; 0 = unbounded
+    max_partial_prompts: int = 0  # prompts that a step may leave half computed; 0 = unbounded
     watermark: float = 0.02  # share of blocks kept free at admission while anything runs
+
+    def __post_init__(self) -> None:
+        for name in ("token_budget", "max_sequences"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("chunk_size", "max_bypasses", "max_prompt_skips", "max_partial_prompts"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if not 0 <= self.watermark < 1:
+            raise ValueError(f"watermark must be in [0, 1), got {self.watermark}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +60,8 @@ class RunningSequence:
     num_computed_tokens: int = 0
     max_tokens: int
     num_charged_blocks: int  # blocks that it holds or that plans in flight make it hold
-    num_skips: int = 0  # steps in a row in which its prompt got nothing
-    is_ending: bool = False  # finished, cancelled or preempted, not yet released: it gets nothing more
+    num_skips: int = 0  # steps in a row that skipped it, AWAITS_RESULT aside
+    is_ending: bool = False  # ended, release not yet reported: it gets nothing more, holds no place
 
     @property
     def num_tokens(self) -> int:
@@ -83,7 +93,9 @@ class WaitingRequest:
 class Snapshot:
     """`num_available_blocks` is what the worker last reported free or cached, less what plans in flight may take.
 
-    Blocks given back by a release count only after the worker has reported them.
+    Blocks given back by a release count only after the worker has reported them. Until then the sequence
+    stays in `running` as ending, or its blocks are in `num_returning_blocks`: nobody is admitted into them, but nobody
+    is preempted for what they will cover. The plan made from a snapshot releases all that is ending before it admits.
     """
 
     running: tuple[RunningSequence, ...] = ()
@@ -93,6 +105,8 @@ class Snapshot:
     block_size: int = 16
     num_total_blocks: int
     num_available_blocks: int
+    num_returning_blocks: int = 0  # of sequences gone from `running`, release not yet reported
+    max_model_tokens: int = 0  # longest sequence the worker's model allows; 0 = no limit
 
 
 @dataclass(frozen=True, slots=True)

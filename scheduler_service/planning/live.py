@@ -1,0 +1,115 @@
+"""A live sequence as its driver sees it: what has happened, and what plans in flight will make of it.
+
+Knows nothing of Redis, workers' protocol or time.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from scheduler_service.planning.snapshot import RunningSequence
+from shared.blocks import blocks_for
+from shared.types import Assignment, ReleaseReason, SamplingParams, StopRules, TokenIds
+
+
+class Ending(StrEnum):
+    """Why a sequence is about to leave the worker."""
+
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    PREEMPTED = "preempted"
+    STALE = "stale"
+    FAILED = "failed"
+
+
+RELEASE_REASON = {
+    Ending.FINISHED: ReleaseReason.FINISHED,
+    Ending.CANCELLED: ReleaseReason.CANCELLED,
+    Ending.PREEMPTED: ReleaseReason.PREEMPTED,
+    Ending.STALE: ReleaseReason.STALE,
+    Ending.FAILED: ReleaseReason.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admissible:
+    """A claimed request with all that its admission needs."""
+
+    request_id: str
+    assignment: Assignment
+    prompt_ids: TokenIds
+    log: TokenIds
+    sampling: SamplingParams
+    stop: StopRules
+    include_stop: bool = False
+    cache_salt: bytes = b""
+    priority: int = 0
+    tenant: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class LiveSequence:
+    request: Admissible
+    handle: int
+    rank: int
+    output_ids: list[int]  # all that results brought, committed or not
+    num_committed: int  # output ids handed to the committer
+    num_admitted_tokens: int  # charged at once when admitted here
+    num_computed_tokens: int = 0
+    ending: Ending | None = None
+    release_step: int = 0  # the plan that releases it; 0 = not sent
+    is_admitted: bool = False  # its first row has come
+    num_skips: int = 0
+    # As they will be when all plans in flight have run:
+    planned_computed_tokens: int = 0
+    planned_output_tokens: int = 0
+    num_charged_blocks: int = 0
+    num_recompute_tokens: int = field(default=0)  # of those admitted, computed before somewhere
+
+    @property
+    def request_id(self) -> str:
+        return self.request.request_id
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.request.prompt_ids)
+
+    def restart_prediction(self) -> None:
+        self.planned_computed_tokens = self.num_computed_tokens
+        self.planned_output_tokens = len(self.output_ids)
+
+    def predict(self, max_num_tokens: int, block_size: int) -> int:
+        """What a planned chunk will do, as the worker clamps it. Returns its tokens."""
+        if self.planned_output_tokens >= self.request.stop.max_tokens:
+            return 0  # it will have finished by then
+        num_tokens = self.num_prompt_tokens + self.planned_output_tokens
+        computed = min(max_num_tokens, num_tokens - self.planned_computed_tokens)
+        self.planned_computed_tokens += computed
+        if self.planned_computed_tokens == num_tokens:
+            self.planned_output_tokens += 1
+        self.num_charged_blocks = max(
+            self.num_charged_blocks, blocks_for(self.planned_computed_tokens, block_size)
+        )
+        return computed
+
+    def recharge(self, block_size: int) -> None:
+        """After a refusal: what it holds for certain."""
+        self.num_charged_blocks = max(
+            blocks_for(self.num_admitted_tokens, block_size),
+            blocks_for(self.num_computed_tokens, block_size),
+        )
+
+    def as_running(self) -> RunningSequence:
+        request = self.request
+        return RunningSequence(
+            request_id=request.request_id,
+            priority=request.priority,
+            rank=self.rank,
+            tenant=request.tenant,
+            num_prompt_tokens=len(request.prompt_ids),
+            num_output_tokens=self.planned_output_tokens,
+            num_computed_tokens=self.planned_computed_tokens,
+            max_tokens=request.stop.max_tokens,
+            num_charged_blocks=self.num_charged_blocks,
+            num_skips=self.num_skips,
+            is_ending=self.ending is not None,
+        )
