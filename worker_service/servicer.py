@@ -38,12 +38,12 @@ class WorkerServicer(worker_pb2_grpc.WorkerServicer):
         self._session = session
         self._model_dir = model_dir
 
-    async def Describe(  # noqa: N802 (the name is the contract's)
+    async def Describe(
         self, request: pb.DescribeRequest, context: grpc.aio.ServicerContext
     ) -> pb.WorkerDescription:
         return description_to_pb(self._session.description)
 
-    async def GetTokenizer(  # noqa: N802
+    async def GetTokenizer(
         self, request: pb.GetTokenizerRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.FileChunk]:
         for name in TOKENIZER_FILES:
@@ -53,13 +53,13 @@ class WorkerServicer(worker_pb2_grpc.WorkerServicer):
                 for chunk in _file_chunks(name, data):
                     yield chunk
 
-    async def Drive(  # noqa: N802
+    async def Drive(
         self, request_iterator: AsyncIterator[pb.DriverMessage], context: grpc.aio.ServicerContext
     ) -> None:
         link = ServerLink(context, driver_message_from_pb, worker_message_to_pb)
         await self._session.drive(link)
 
-    async def WatchStats(  # noqa: N802
+    async def WatchStats(
         self, request: pb.WatchStatsRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.WorkerStats]:
         interval_s = (request.interval_ms or DEFAULT_INTERVAL_MS) / 1e3

@@ -53,7 +53,9 @@ class SessionLimits:
     silence_s: float = 2.0  # a driver silent for longer may be replaced
     heartbeat_s: float = 0.5
     max_plans_in_flight: int = 2  # running and waiting together
-    max_outgoing: int = 256  # messages a driver has not taken yet; above, its stream counts as broken
+    max_outgoing: int = (
+        256  # messages a driver has not taken yet; above, its stream counts as broken
+    )
 
 
 class _Driver:

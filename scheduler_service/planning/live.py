@@ -3,9 +3,10 @@
 Knows nothing of Redis, workers' protocol or time.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
+from scheduler_service.planning.outcome import End, TokenRow
 from scheduler_service.planning.snapshot import RunningSequence
 from shared.blocks import blocks_for
 from shared.types import Assignment, ReleaseReason, SamplingParams, StopRules, TokenIds
@@ -58,12 +59,13 @@ class LiveSequence:
     ending: Ending | None = None
     release_step: int = 0  # the plan that releases it; 0 = not sent
     is_admitted: bool = False  # its first row has come
+    num_cached_tokens: int = 0  # found in the prefix cache at admission
     num_skips: int = 0
     # As they will be when all plans in flight have run:
     planned_computed_tokens: int = 0
     planned_output_tokens: int = 0
     num_charged_blocks: int = 0
-    num_recompute_tokens: int = field(default=0)  # of those admitted, computed before somewhere
+    num_recompute_tokens: int = 0  # of those admitted, computed before somewhere
 
     @property
     def request_id(self) -> str:
@@ -72,6 +74,19 @@ class LiveSequence:
     @property
     def num_prompt_tokens(self) -> int:
         return len(self.request.prompt_ids)
+
+    def take_row(self, end: End | None, num_cached_tokens: int = -1) -> TokenRow:
+        """The ids that the committer has not had yet, and the end."""
+        index = self.num_committed
+        self.num_committed = len(self.output_ids)
+        return TokenRow(
+            request_id=self.request.request_id,
+            assignment=self.request.assignment,
+            index=index,
+            token_ids=tuple(self.output_ids[index:]),
+            end=end,
+            num_cached_tokens=num_cached_tokens,
+        )
 
     def restart_prediction(self) -> None:
         self.planned_computed_tokens = self.num_computed_tokens

@@ -3,10 +3,10 @@
 Knows nothing of text: a stop string's match is a value that somebody else has found.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scheduler_service.planning.live import LiveSequence
-from shared.types import FinishReason, StepRow, TokenIds
+from shared.types import Assignment, FinishReason, StepRow, TokenIds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +34,18 @@ class End:
 class TokenRow:
     """Output ids of one sequence for its log, and its end where it ends."""
 
-    handle: int
+    request_id: str
+    assignment: Assignment
     index: int
     token_ids: TokenIds
     end: End | None = None
     num_cached_tokens: int = -1
 
 
-def end_of(sequence: LiveSequence, row: StepRow, text_stop: TextStop | None) -> End | None:
-    """The first of: stop string, stop token, length. `sequence.output_ids` has the row's ids already."""
+def end_of(
+    row: StepRow, output_ids: Sequence[int], include_stop: bool, text_stop: TextStop | None
+) -> End | None:
+    """The first of: stop string, stop token, length. `output_ids` has the row's ids already."""
     if text_stop is not None:
         return End(
             reason=FinishReason.STOP_STRING,
@@ -51,11 +54,11 @@ def end_of(sequence: LiveSequence, row: StepRow, text_stop: TextStop | None) -> 
             stop_match=text_stop.stop_string,
         )
     if row.finish is FinishReason.STOP_TOKEN:
-        last = len(sequence.output_ids)
+        last = len(output_ids)
         return End(
             reason=FinishReason.STOP_TOKEN,
-            visible_tokens=last if sequence.request.include_stop else last - 1,
-            stop_match=str(sequence.output_ids[-1]),
+            visible_tokens=last if include_stop else last - 1,
+            stop_match=str(output_ids[-1]),
         )
     if row.finish is not None:
         return End(reason=row.finish)

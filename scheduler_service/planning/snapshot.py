@@ -13,7 +13,9 @@ class SkipReason(StrEnum):
     OVER_TOKEN_BUDGET = "over_token_budget"
     NO_FREE_BLOCKS = "no_free_blocks"
     SEQUENCE_CAP = "sequence_cap"
-    BEHIND_BLOCKED_HEAD = "behind_blocked_head"  # it would fit, but the head has been bypassed often enough
+    BEHIND_BLOCKED_HEAD = (
+        "behind_blocked_head"  # it would fit, but the head has been bypassed often enough
+    )
     UNFIT_HERE = "unfit_here"  # it can never fit this worker
     PREEMPTED = "preempted"
     NOT_CLAIMED = "not_claimed"  # another driver was first, or it was cancelled
@@ -30,7 +32,9 @@ class Limits:
 
     token_budget: int = 512  # most tokens computed in one step, prefill and decode together
     max_sequences: int = 64  # most live sequences on the worker
-    chunk_size: int = 0  # most prompt tokens of one request in one step; 0 = bounded by the budget only
+    chunk_size: int = (
+        0  # most prompt tokens of one request in one step; 0 = bounded by the budget only
+    )
     max_bypasses: int = 16  # so many requests may pass a blocked head, then none
     max_prompt_skips: int = 8  # a prompt passed over in so many steps goes before shorter ones
     max_partial_prompts: int = 0  # prompts that a step may leave half computed; 0 = unbounded

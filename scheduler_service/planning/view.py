@@ -35,8 +35,9 @@ from shared.types import (
     Resident,
     StepResult,
     StepRow,
-    TokenIds,
 )
+
+MAX_PREEMPTED_NOTES = 4096  # preempted requests that others took stay noted no longer than this
 
 # Finds whether newly appended ids complete a stop string: (request id, all output ids, how many are new).
 TextStopFinder = Callable[[str, Sequence[int], int], TextStop | None]
@@ -74,6 +75,7 @@ class DriverView:
         self._by_request: dict[str, LiveSequence] = {}
         self._stray_handles: list[int] = []  # resident, but no longer the store's: to be released
         self._bypasses: dict[str, int] = {}
+        self._preempted_at: dict[str, int] = {}  # tokens computed before; in the window or soon
         self._in_flight: deque[PlannedStep] = deque()
         self._blocks = BlockCounts(total=0, free=0, cached=0, held=0)
         self._next_handle = 1
@@ -125,6 +127,8 @@ class DriverView:
         self.num_waiting = num_waiting
         present = {w.request_id for w in self.window}
         self._bypasses = {k: v for k, v in self._bypasses.items() if k in present}
+        while len(self._preempted_at) > MAX_PREEMPTED_NOTES:
+            del self._preempted_at[next(iter(self._preempted_at))]
 
     def num_bypasses(self, request_id: str) -> int:
         return self._bypasses.get(request_id, 0)
@@ -179,7 +183,10 @@ class DriverView:
             output_ids=output_ids,
             num_committed=len(output_ids),
             num_admitted_tokens=len(request.prompt_ids) + len(output_ids),
-            num_recompute_tokens=len(output_ids) and len(request.prompt_ids) + len(output_ids) - 1,
+            num_recompute_tokens=max(
+                len(request.prompt_ids) + len(output_ids) - 1 if output_ids else 0,
+                self._preempted_at.pop(request.request_id, 0),
+            ),
         )
         live.restart_prediction()
         self._next_rank += 1
@@ -296,7 +303,7 @@ class DriverView:
     def _apply_row(self, live: LiveSequence, row: StepRow, outcome: StepOutcome) -> None:
         if not live.is_admitted:
             live.is_admitted = True
-            live.num_computed_tokens = row.num_cached_tokens
+            live.num_cached_tokens = live.num_computed_tokens = row.num_cached_tokens
             outcome.num_cached_tokens += row.num_cached_tokens
         self._count_work(live, row, outcome)
         live.num_computed_tokens += row.num_computed_tokens
@@ -317,24 +324,15 @@ class DriverView:
 
     def _append(self, live: LiveSequence, row: StepRow, outcome: StepOutcome) -> None:
         """Hand what is new to the committer, cut where a stop string ends it."""
-        index = live.num_committed
-        num_new = len(live.output_ids) - index
+        is_first = live.num_committed == 0
+        num_new = len(live.output_ids) - live.num_committed
         text_stop = self._find_text_stop(live.request_id, live.output_ids, num_new)
         if text_stop is not None:
             del live.output_ids[text_stop.num_tokens :]
-        end = end_of(live, row, text_stop)
+        end = end_of(row, live.output_ids, live.request.include_stop, text_stop)
         if end is not None:
             live.ending = Ending.FINISHED
-        live.num_committed = len(live.output_ids)
-        outcome.rows.append(
-            TokenRow(
-                handle=live.handle,
-                index=index,
-                token_ids=tuple(live.output_ids[index:]),
-                end=end,
-                num_cached_tokens=row.num_cached_tokens if index == 0 else -1,
-            )
-        )
+        outcome.rows.append(live.take_row(end, live.num_cached_tokens if is_first else -1))
 
     def _apply_refusal(self, refusal: Refusal, outcome: StepOutcome) -> None:
         live = self._by_handle.get(refusal.handle)
@@ -351,10 +349,7 @@ class DriverView:
 
     def _fail(self, live: LiveSequence, error: str, outcome: StepOutcome) -> None:
         live.ending = Ending.FAILED
-        end = End(reason=FinishReason.ERROR, error=error)
-        outcome.rows.append(
-            TokenRow(handle=live.handle, index=live.num_committed, token_ids=(), end=end)
-        )
+        outcome.rows.append(live.take_row(End(reason=FinishReason.ERROR, error=error)))
 
     def cancel(self, request_id: str, reason: FinishReason) -> TokenRow | None:
         """The store says: cancelled or expired. The row that ends it, if it still runs here."""
@@ -362,9 +357,7 @@ class DriverView:
         if live is None or live.ending not in (None, Ending.PREEMPTED):
             return None
         live.ending = Ending.CANCELLED
-        return TokenRow(
-            handle=live.handle, index=live.num_committed, token_ids=(), end=End(reason=reason)
-        )
+        return live.take_row(End(reason=reason))
 
     def _drop_released(self, step_id: int, outcome: StepOutcome) -> None:
         """Sequences that this step released have left the worker."""
@@ -372,6 +365,7 @@ class DriverView:
         for live in gone:
             self._forget(live)
             if live.ending is Ending.PREEMPTED:
+                self._preempted_at[live.request_id] = live.num_computed_tokens
                 outcome.requeues.append(live.request_id)
 
     def _forget(self, live: LiveSequence) -> None:

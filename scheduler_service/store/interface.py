@@ -70,7 +70,9 @@ class DriverReply:
     """What a driver gets with every answer."""
 
     window: QueueWindow
-    cancelled_ids: tuple[str, ...] = ()  # running here, and cancelled, expired or unwatched: end them with that reason
+    cancelled_ids: tuple[
+        str, ...
+    ] = ()  # running here, and cancelled, expired or unwatched: end them with that reason
     cancel_reasons: tuple[FinishReason, ...] = ()  # same length: CANCELLED or EXPIRED
     marker: str = ""  # the store instance's marker
     write_counter: int = 0
@@ -123,7 +125,9 @@ class CommitRow:
     visible_chars: int = -1  # with finish: characters a client may see; -1 = all
     stop_match: str = ""  # with finish: the stop string, or the stop token's id in decimal
     error: str = ""  # with ERROR
-    num_cached_tokens: int = -1  # prompt tokens found in the prefix cache; -1 = not known with this row
+    num_cached_tokens: int = (
+        -1
+    )  # prompt tokens found in the prefix cache; -1 = not known with this row
 
 
 class RowStatus:
@@ -182,7 +186,9 @@ class RequestStore(Protocol):
 
     async def poll(self, fence: Fence) -> DriverReply: ...
 
-    async def claim(self, fence: Fence, request_ids: Sequence[str], at_least: int = 1) -> ClaimOutcome:
+    async def claim(
+        self, fence: Fence, request_ids: Sequence[str], at_least: int = 1
+    ) -> ClaimOutcome:
         """Assign those still waiting to this worker; none of them, if fewer than `at_least`."""
 
     async def commit(self, fence: Fence, rows: Sequence[CommitRow]) -> CommitOutcome: ...

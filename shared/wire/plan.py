@@ -142,10 +142,14 @@ def driver_message_to_pb(message: DriverMessage) -> pb.DriverMessage:
             return pb.DriverMessage(heartbeat=pb.DriverHeartbeat(durable_step=message.durable_step))
         case Hello():
             protocol = pb.ProtocolRange(min=message.protocol_min, max=message.protocol_max)
-            return pb.DriverMessage(hello=pb.Hello(protocol=protocol, replica_id=message.replica_id))
+            return pb.DriverMessage(
+                hello=pb.Hello(protocol=protocol, replica_id=message.replica_id)
+            )
         case Yield():
             # `yield` is a Python keyword, so the field goes by name.
-            return pb.DriverMessage(**{"yield": pb.Yield(reason=message.reason, forget=message.forget)})
+            return pb.DriverMessage(
+                **{"yield": pb.Yield(reason=message.reason, forget=message.forget)}
+            )
 
 
 def driver_message_from_pb(message: pb.DriverMessage) -> DriverMessage:

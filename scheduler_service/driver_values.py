@@ -1,0 +1,159 @@
+"""Values around a driver: its settings, its sums, the note it keeps of each step, and how store values become planner values."""
+
+from dataclasses import dataclass, field, replace
+
+from scheduler_service.planning.live import Admissible
+from scheduler_service.planning.outcome import TokenRow
+from scheduler_service.planning.snapshot import Decision, Skipped, WaitingRequest
+from scheduler_service.planning.view import DriverView
+from scheduler_service.store.interface import CommitRow, QueueEntry, RunningRecord
+from scheduler_service.stored_request import spec_from_bytes
+from shared.types import BatchPlan, BlockCounts, StepResult, StepTimings, WorkerDescription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverSettings:
+    max_plans_in_flight: int = 2  # running and waiting at the worker together
+    max_uncommitted_steps: int = 8
+    heartbeat_s: float = 0.5
+    worker_silence_s: float = 2.0  # a worker that sends nothing for so long is lost
+    poll_s: float = 0.25
+    store_retry_s: float = 0.1
+    max_store_retry_s: float = 1.0
+
+
+@dataclass(slots=True)
+class StepTotals:
+    """Sums over the steps of this driver."""
+
+    num_steps: int = 0
+    num_prompt_tokens: int = 0
+    num_recomputed_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_sampled_tokens: int = 0
+    num_preemptions: int = 0
+    busy_ns: int = 0
+    bubble_ns: int = 0
+    plan_ns: int = 0
+    commit_ns: int = 0
+    num_commits: int = 0
+    batch_size_ns: float = 0.0
+    held_blocks_ns: float = 0.0
+
+    def add(self, other: "StepTotals") -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledNote:
+    request_id: str
+    num_tokens: int
+    is_decode: bool
+    is_admitted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepNote:
+    """One step for people: who was in it, who was not and why, what it took."""
+
+    worker: str
+    incarnation: str
+    epoch: int
+    step_id: int
+    scheduled: tuple[ScheduledNote, ...]
+    skipped: tuple[Skipped, ...]
+    preempted: tuple[str, ...]
+    num_waiting: int
+    num_running: int
+    plan_ns: int
+    predicted_ns: int = 0
+    blocks: BlockCounts | None = None
+    timings: StepTimings = field(default_factory=StepTimings)
+    num_sampled: int = 0
+
+    @classmethod
+    def of_plan(
+        cls,
+        plan: BatchPlan,
+        decision: Decision,
+        *,
+        view: DriverView,
+        description: WorkerDescription,
+        num_running: int,
+        plan_ns: int,
+    ) -> "StepNote":
+        admitted = {a.handle for a in plan.admissions}
+        decodes = {c.request_id for c in decision.chunks if c.is_decode}
+        scheduled = []
+        for chunk in plan.chunks:
+            live = view.live_by_handle(chunk.handle)
+            if live is not None:
+                name = live.request_id
+                is_new = chunk.handle in admitted
+                note = ScheduledNote(name, chunk.max_num_tokens, name in decodes, is_new)
+                scheduled.append(note)
+        return cls(
+            worker=description.name,
+            incarnation=description.incarnation,
+            epoch=plan.epoch,
+            step_id=plan.step_id,
+            scheduled=tuple(scheduled),
+            skipped=decision.skipped,
+            preempted=decision.preemptions,
+            num_waiting=view.num_waiting,
+            num_running=num_running,
+            plan_ns=plan_ns,
+            predicted_ns=plan.predicted_ns,
+        )
+
+    def finished(self, result: StepResult, num_sampled: int) -> "StepNote":
+        return replace(self, blocks=result.blocks, timings=result.timings, num_sampled=num_sampled)
+
+
+def admissible(record: RunningRecord) -> tuple[Admissible, tuple[str, ...]]:
+    """What an admission needs, and the stop strings that the driver itself must watch for."""
+    spec = spec_from_bytes(record.payload)
+    request = Admissible(
+        request_id=record.request_id,
+        assignment=record.assignment,
+        prompt_ids=spec.prompt_ids,
+        log=record.log,
+        sampling=spec.sampling,
+        stop=spec.stop,
+        include_stop=spec.include_stop,
+        cache_salt=spec.cache_salt,
+        priority=record.priority,
+        tenant=record.tenant,
+    )
+    return request, spec.stop_strings
+
+
+def waiting_request(entry: QueueEntry, num_bypasses: int) -> WaitingRequest:
+    return WaitingRequest(
+        request_id=entry.request_id,
+        priority=entry.priority,
+        tenant=entry.tenant,
+        num_prompt_tokens=entry.num_prompt_tokens,
+        num_output_tokens=entry.num_output_tokens,
+        max_tokens=entry.max_tokens,
+        age_ms=entry.age_ms,
+        num_bypasses=num_bypasses,
+        attempts=entry.attempts,
+    )
+
+
+def commit_row(row: TokenRow) -> CommitRow:
+    end = row.end
+    return CommitRow(
+        request_id=row.request_id,
+        assignment=row.assignment,
+        index=row.index,
+        token_ids=row.token_ids,
+        finish=end.reason if end else None,
+        visible_tokens=end.visible_tokens if end else -1,
+        visible_chars=end.visible_chars if end else -1,
+        stop_match=end.stop_match if end else "",
+        error=end.error if end else "",
+        num_cached_tokens=row.num_cached_tokens,
+    )

@@ -1,0 +1,212 @@
+-- common.lua: what every function of the library uses. First of the files that are joined into it.
+--
+-- KEYS[1]  the pool's prefix, `tokentide:{<pool>}:`. Every key below is this prefix and a name, so all of a pool's keys
+--          share one hash tag and one slot.
+-- ARGV[1]  retention_s: how long an ended request is kept
+--
+-- meta                 hash: marker, write_counter, fingerprint, arrivals, num_running, num_waiting_tokens
+-- queue                zset: waiting ids by rank = priority * 2^40 + arrival (exact in a double)
+-- waiting              hash: id -> packed entry of the queue window (pack_entry)
+-- request:<id>         hash: the record
+-- tokens:<id>          string: output ids, u32 little-endian each; length / 4 is the next index
+-- running:<incarnation> hash: id -> "<counter>:<nonce> <attempts>"
+-- flags:<incarnation>  hash: id -> why its driver has to end it: cancelled, expired
+-- workers              set: incarnations attached and not tombstoned
+-- worker:<incarnation> hash: epoch, replica, beat, tombstone
+-- deadlines            zset: ids by deadline, ms of the store's clock
+-- watches              zset: ids by the time their watch lapses, ms of the store's clock
+-- watchers             hash: id -> replica that reads it
+-- tenants              hash: tenant -> live requests (waiting or running)
+-- replicas             hash: replica -> "<beat> <ms of its last beat>"
+-- bell:<replica>       channel: ids that progressed or ended, each behind its length (u32 LE)
+-- bell:all             channel: empty message, drivers look again
+
+local LAPSE_LIMIT = 32 -- lapsed deadlines, and as many watches, ended in one call
+local PRIORITY_STEP = 1099511627776 -- 2^40 arrivals before priorities would mix
+local ENTRY = "<I4I4I4I8I8I4i4"
+
+-- Redis formats large numbers in Lua differently from version to version: we do it ourselves.
+local function int(number)
+  return string.format("%.0f", number)
+end
+
+local function open_call(keys, args)
+  local time = redis.call("TIME")
+  return {
+    p = keys[1],
+    retention_s = args[1],
+    now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000),
+    bells = {},
+    rung = {},
+    ring_all = false,
+    wrote = false,
+    running_delta = 0,
+    tokens_delta = 0,
+  }
+end
+
+-- Ends every call: totals, doorbells, write counter. Returns the write counter.
+local function seal(call)
+  local meta = call.p .. "meta"
+  if call.running_delta ~= 0 then redis.call("HINCRBY", meta, "num_running", int(call.running_delta)) end
+  if call.tokens_delta ~= 0 then redis.call("HINCRBY", meta, "num_waiting_tokens", int(call.tokens_delta)) end
+  for replica, ids in pairs(call.bells) do
+    redis.call("PUBLISH", call.p .. "bell:" .. replica, table.concat(ids))
+  end
+  if call.ring_all then redis.call("PUBLISH", call.p .. "bell:all", "") end
+  if call.wrote then return redis.call("HINCRBY", meta, "write_counter", 1) end
+  return tonumber(redis.call("HGET", meta, "write_counter") or 0)
+end
+
+-- Rings once a call for an id, whatever happened to it.
+local function ring(call, replica, id)
+  if not replica or call.rung[id] then return end
+  call.rung[id] = true
+  local ids = call.bells[replica]
+  if not ids then
+    ids = {}
+    call.bells[replica] = ids
+  end
+  ids[#ids + 1] = struct.pack("<I4", #id) .. id
+end
+
+-- The marker says which instance of the store this is: an emptied one draws another.
+local function ensure_marker(call, marker)
+  if redis.call("HSETNX", call.p .. "meta", "marker", marker) == 1 then call.wrote = true end
+end
+
+local function log_length(call, id)
+  return redis.call("STRLEN", call.p .. "tokens:" .. id) / 4
+end
+
+local function pack_entry(record, num_output_tokens)
+  return struct.pack(ENTRY, record.num_prompt_tokens, num_output_tokens, record.max_tokens, record.arrival,
+    record.deadline, record.attempts, record.priority) .. record.tenant
+end
+
+local function enter_queue(call, id, rank, record, num_output_tokens)
+  redis.call("ZADD", call.p .. "queue", rank, id)
+  redis.call("HSET", call.p .. "waiting", id, pack_entry(record, num_output_tokens))
+  call.tokens_delta = call.tokens_delta + record.num_prompt_tokens + num_output_tokens
+  call.ring_all = true
+  call.wrote = true
+end
+
+-- Returns the packed entry; nil if the id does not wait.
+local function leave_queue(call, id)
+  local entry = redis.call("HGET", call.p .. "waiting", id)
+  if not entry then return nil end
+  redis.call("ZREM", call.p .. "queue", id)
+  redis.call("HDEL", call.p .. "waiting", id)
+  local num_prompt_tokens, num_output_tokens = struct.unpack("<I4I4", entry)
+  call.tokens_delta = call.tokens_delta - num_prompt_tokens - num_output_tokens
+  call.wrote = true
+  return entry
+end
+
+local function leave_worker(call, id, incarnation)
+  redis.call("HDEL", call.p .. "running:" .. incarnation, id)
+  redis.call("HDEL", call.p .. "flags:" .. incarnation, id)
+  call.running_delta = call.running_delta - 1
+  call.wrote = true
+end
+
+-- The one way into a terminal status. `fields`: further fields of the record, flat. Does nothing to an ended request.
+local function end_request(call, id, status, finish, fields)
+  local key = call.p .. "request:" .. id
+  local record = redis.call("HMGET", key, "status", "worker", "tenant")
+  if record[1] == "waiting" then
+    leave_queue(call, id)
+  elseif record[1] == "running" then
+    leave_worker(call, id, record[2])
+  else
+    return
+  end
+  redis.call("HSET", key, "status", status, "finish", finish, "worker", "", unpack(fields or {}))
+  redis.call("ZREM", call.p .. "deadlines", id)
+  redis.call("ZREM", call.p .. "watches", id)
+  ring(call, redis.call("HGET", call.p .. "watchers", id), id)
+  redis.call("HDEL", call.p .. "watchers", id)
+  if redis.call("HINCRBY", call.p .. "tenants", record[3], -1) <= 0 then
+    redis.call("HDEL", call.p .. "tenants", record[3])
+  end
+  redis.call("EXPIRE", key, call.retention_s)
+  redis.call("EXPIRE", call.p .. "tokens:" .. id, call.retention_s)
+  call.wrote = true
+end
+
+-- Waiting: ended at once. Running: flagged until its driver ends it; the first reason holds.
+local function end_or_flag(call, id, reason)
+  local record = redis.call("HMGET", call.p .. "request:" .. id, "status", "worker")
+  if record[1] == "waiting" then
+    end_request(call, id, reason, reason)
+  elseif record[1] == "running" then
+    if redis.call("HSETNX", call.p .. "flags:" .. record[2], id, reason) == 1 then
+      call.ring_all = true
+      call.wrote = true
+    end
+  end
+end
+
+-- Ends what has lapsed by the store's clock, a bounded number a call.
+local function lapse(call)
+  local kinds = {{"deadlines", "expired"}, {"watches", "cancelled"}}
+  for _, kind in ipairs(kinds) do
+    local key = call.p .. kind[1]
+    local ids = redis.call("ZRANGEBYSCORE", key, "-inf", int(call.now), "LIMIT", 0, LAPSE_LIMIT)
+    for _, id in ipairs(ids) do
+      end_or_flag(call, id, kind[2])
+      redis.call("ZREM", key, id)
+      call.wrote = true
+    end
+  end
+end
+
+-- Running -> waiting at its rank; one that was to be ended is ended instead.
+local function return_to_queue(call, id, incarnation, more_attempts)
+  local flag = redis.call("HGET", call.p .. "flags:" .. incarnation, id)
+  if flag then
+    end_request(call, id, flag, flag)
+    return false
+  end
+  local key = call.p .. "request:" .. id
+  local r = redis.call("HMGET", key, "num_prompt_tokens", "max_tokens", "arrival", "deadline", "attempts", "priority",
+    "tenant", "rank")
+  local record = {
+    num_prompt_tokens = tonumber(r[1]), max_tokens = tonumber(r[2]), arrival = tonumber(r[3]),
+    deadline = tonumber(r[4]), attempts = tonumber(r[5]) + more_attempts, priority = tonumber(r[6]), tenant = r[7],
+  }
+  leave_worker(call, id, incarnation)
+  redis.call("HSET", key, "status", "waiting", "worker", "", "attempts", int(record.attempts))
+  enter_queue(call, id, r[8], record, log_length(call, id))
+  return true
+end
+
+local function is_current(call, incarnation, epoch)
+  local worker = redis.call("HMGET", call.p .. "worker:" .. incarnation, "epoch", "tombstone")
+  return worker[1] == epoch and not worker[2]
+end
+
+-- Seals the call. Returns now, marker, write counter, waiting, running, waiting tokens, ids, entries, flags.
+local function driver_reply(call, incarnation, claim_window)
+  local write_counter = seal(call)
+  local meta = redis.call("HMGET", call.p .. "meta", "marker", "num_running", "num_waiting_tokens")
+  local ids = redis.call("ZRANGE", call.p .. "queue", 0, tonumber(claim_window) - 1)
+  local entries = {}
+  if #ids > 0 then entries = redis.call("HMGET", call.p .. "waiting", unpack(ids)) end
+  return {
+    call.now, meta[1] or "", write_counter, redis.call("ZCARD", call.p .. "queue"), tonumber(meta[2] or 0),
+    tonumber(meta[3] or 0), ids, entries, redis.call("HGETALL", call.p .. "flags:" .. incarnation),
+  }
+end
+
+-- What a driver needs to admit a request that runs on its worker.
+local function running_record(call, id, assignment)
+  local r = redis.call("HMGET", call.p .. "request:" .. id, "payload", "tenant", "priority", "attempts")
+  local log = redis.call("GET", call.p .. "tokens:" .. id) or ""
+  return {id, assignment, r[1], r[2], r[3], r[4], log}
+end
+
+local function register(name, callback, flags)
+  redis.register_function({function_name = "tokentide_@HASH@_" .. name, callback = callback, flags = flags})
+end

@@ -1,0 +1,193 @@
+-- driving.lua: what the driver of a worker asks, under its fence (incarnation, epoch). Keys: see common.lua.
+--
+-- ARGV[1..4]  retention_s, claim window, incarnation, epoch
+-- returns     {"stale"} if the fence is not current, else {"ok", driver reply, ...}
+
+-- Opens a fenced call; nil if the fence is not current.
+local function open_fenced(keys, args)
+  local call = open_call(keys, args)
+  if not is_current(call, args[3], args[4]) then return nil end
+  return call
+end
+
+-- ARGV  ..., replica, marker
+-- returns  {"ok", reply, {running records}}
+local function attach_driver(keys, args)
+  local call = open_call(keys, args)
+  local key = call.p .. "worker:" .. args[3]
+  local worker = redis.call("HMGET", key, "epoch", "replica", "tombstone")
+  if worker[3] then return {"stale"} end
+  if worker[1] then
+    local stored, epoch = tonumber(worker[1]), tonumber(args[4])
+    -- the very same grant once more is a retry
+    if stored > epoch or (stored == epoch and worker[2] ~= args[5]) then return {"stale"} end
+  end
+  ensure_marker(call, args[6])
+  redis.call("HSET", key, "epoch", args[4], "replica", args[5])
+  redis.call("HINCRBY", key, "beat", 1)
+  redis.call("SADD", call.p .. "workers", args[3])
+  call.wrote = true
+  local running = redis.call("HGETALL", call.p .. "running:" .. args[3])
+  local records = {}
+  for i = 1, #running, 2 do
+    records[#records + 1] = running_record(call, running[i], running[i + 1])
+  end
+  return {"ok", driver_reply(call, args[3], args[2]), records}
+end
+
+local function poll(keys, args)
+  local call = open_fenced(keys, args)
+  if not call then return {"stale"} end
+  lapse(call)
+  return {"ok", driver_reply(call, args[3], args[2])}
+end
+
+-- Those of `ids` that can be claimed, and their number with those claimed here before by a call whose answer was lost.
+local function claimable(call, args, running_key)
+  local waiting, present, num = {}, {}, 0
+  for i = 6, #args, 2 do
+    local id = args[i]
+    local entry = redis.call("HGET", call.p .. "waiting", id)
+    if entry then
+      local _, _, _, _, deadline = struct.unpack(ENTRY, entry)
+      if deadline == 0 or deadline > call.now then
+        waiting[id] = entry
+        num = num + 1
+      end
+    else
+      local assignment = redis.call("HGET", running_key, id)
+      if assignment then
+        present[id] = assignment
+        num = num + 1
+      end
+    end
+  end
+  return waiting, present, num
+end
+
+-- ARGV  ..., at_least, then pairs id, nonce; no id twice
+-- returns  {"ok", reply, {running records}}
+local function claim(keys, args)
+  local call = open_fenced(keys, args)
+  if not call then return {"stale"} end
+  lapse(call)
+  local running_key = call.p .. "running:" .. args[3]
+  local waiting, present, num = claimable(call, args, running_key)
+  local records = {}
+  if num < tonumber(args[5]) then return {"ok", driver_reply(call, args[3], args[2]), records} end
+  for i = 6, #args, 2 do
+    local id, assignment = args[i], present[args[i]]
+    if waiting[id] then
+      local key = call.p .. "request:" .. id
+      leave_queue(call, id)
+      local counter = redis.call("HINCRBY", key, "counter", 1)
+      redis.call("HSET", key, "status", "running", "worker", args[3])
+      local attempts = redis.call("HGET", key, "attempts")
+      assignment = int(counter) .. ":" .. args[i + 1] .. " " .. attempts
+      redis.call("HSET", running_key, id, assignment)
+      call.running_delta = call.running_delta + 1
+    end
+    if assignment then records[#records + 1] = running_record(call, id, assignment) end
+  end
+  return {"ok", driver_reply(call, args[3], args[2]), records}
+end
+
+local APPENDED, REPLAYED, GAP, STALE, DATA_LOSS = 0, 1, 2, 3, 4
+
+-- One row against the log. Returns its status, the log's length after it, and whether ids were appended.
+local function append_row(call, id, index, ids)
+  local key = call.p .. "tokens:" .. id
+  local length = redis.call("STRLEN", key)
+  local at = index * 4
+  if at > length then return GAP, length / 4, false end
+  local overlap = math.min(length - at, #ids)
+  if overlap > 0 and redis.call("GETRANGE", key, int(at), int(at + overlap - 1)) ~= string.sub(ids, 1, overlap) then
+    return DATA_LOSS, length / 4, false
+  end
+  if overlap < #ids then
+    length = redis.call("APPEND", key, string.sub(ids, overlap + 1))
+    return APPENDED, length / 4, true
+  end
+  if at < length then return REPLAYED, length / 4, false end
+  return APPENDED, length / 4, false
+end
+
+-- A committed token shows that the request does not kill its worker.
+local function reset_attempts(call, running_key, id, assignment)
+  redis.call("HSET", call.p .. "request:" .. id, "attempts", "0")
+  redis.call("HSET", running_key, id, assignment .. " 0")
+end
+
+-- ARGV  ..., number of rows, per row: id, assignment, index, log bytes; then per extra: row's number, num_cached_tokens
+--       (-1: not known), finish ("": goes on), status, visible_tokens, visible_chars, stop_match, error
+-- returns  {"ok", reply, {statuses}, {lengths}}
+local function commit(keys, args)
+  local call = open_fenced(keys, args)
+  if not call then return {"stale"} end
+  redis.call("HINCRBY", call.p .. "worker:" .. args[3], "beat", 1)
+  call.wrote = true
+  local num_rows, running_key = tonumber(args[5]), call.p .. "running:" .. args[3]
+  local extras = {}
+  for i = 6 + num_rows * 4, #args, 8 do
+    extras[tonumber(args[i])] = i
+  end
+  local ids = {}
+  for row = 1, num_rows do
+    ids[row] = args[2 + row * 4]
+  end
+  local assignments, watchers = {}, {}
+  if num_rows > 0 then
+    assignments = redis.call("HMGET", running_key, unpack(ids))
+    watchers = redis.call("HMGET", call.p .. "watchers", unpack(ids))
+  end
+  local statuses, lengths, has_ended = {}, {}, {}
+  for row = 1, num_rows do
+    local id, at = ids[row], 2 + row * 4
+    local assignment, attempts = string.match(assignments[row] or "", "^(%S+) (%d+)$")
+    if has_ended[id] or assignment ~= args[at + 1] then
+      statuses[row], lengths[row] = STALE, log_length(call, id)
+    else
+      local status, length, has_grown = append_row(call, id, tonumber(args[at + 2]), args[at + 3])
+      statuses[row], lengths[row] = status, length
+      if has_grown then
+        if attempts ~= "0" then reset_attempts(call, running_key, id, assignment) end
+        ring(call, watchers[row], id)
+      end
+      local extra = extras[row]
+      if status == DATA_LOSS then
+        has_ended[id] = true
+        end_request(call, id, "data_loss", "", {"error", "the committed log differs from the worker's rows"})
+      elseif extra and status ~= GAP then
+        if args[extra + 1] ~= "-1" then
+          redis.call("HSET", call.p .. "request:" .. id, "num_cached_tokens", args[extra + 1])
+        end
+        if args[extra + 2] ~= "" then
+          has_ended[id] = true
+          end_request(call, id, args[extra + 3], args[extra + 2], {"visible_tokens", args[extra + 4], "visible_chars",
+            args[extra + 5], "stop_match", args[extra + 6], "error", args[extra + 7]})
+        end
+      end
+    end
+  end
+  lapse(call)
+  return {"ok", driver_reply(call, args[3], args[2]), statuses, lengths}
+end
+
+-- ARGV  ..., ids
+-- returns  {"ok", reply}
+local function requeue(keys, args)
+  local call = open_fenced(keys, args)
+  if not call then return {"stale"} end
+  for i = 5, #args do
+    if redis.call("HEXISTS", call.p .. "running:" .. args[3], args[i]) == 1 then
+      return_to_queue(call, args[i], args[3], 0)
+    end
+  end
+  return {"ok", driver_reply(call, args[3], args[2])}
+end
+
+register("attach_driver", attach_driver, {"allow-oom"})
+register("poll", poll, {"allow-oom"})
+register("claim", claim, {"allow-oom"})
+register("commit", commit, {"allow-oom"})
+register("requeue", requeue, {"allow-oom"})

@@ -1,0 +1,99 @@
+-- membership.lua: who is there: the pool's model, workers that leave or died, replicas that beat. Keys: see common.lua.
+
+local TOMBSTONE_S = 86400 -- a dead incarnation is refused that long; nothing of it is left after that
+local SILENT_REPLICA_MS = 60000 -- a replica that has not beaten for so long is forgotten
+
+-- ARGV  retention_s, marker, fingerprint
+-- returns  the fingerprint the pool is tied to
+local function attach_pool(keys, args)
+  local call = open_call(keys, args)
+  ensure_marker(call, args[2])
+  if redis.call("HSETNX", call.p .. "meta", "fingerprint", args[3]) == 1 then call.wrote = true end
+  seal(call)
+  return redis.call("HGET", call.p .. "meta", "fingerprint")
+end
+
+-- Tombstones a worker and returns its requests to the queue. Bounded by the requests that run on it.
+local function bury(call, incarnation, more_attempts)
+  local ids = redis.call("HKEYS", call.p .. "running:" .. incarnation)
+  local requeued = {}
+  for _, id in ipairs(ids) do
+    if return_to_queue(call, id, incarnation, more_attempts) then requeued[#requeued + 1] = id end
+  end
+  local key = call.p .. "worker:" .. incarnation
+  redis.call("HSET", key, "tombstone", "1")
+  redis.call("EXPIRE", key, TOMBSTONE_S)
+  redis.call("SREM", call.p .. "workers", incarnation)
+  call.wrote = true
+  seal(call)
+  return requeued
+end
+
+-- ARGV  retention_s, incarnation, epoch, beat
+-- returns  {"gone"} if the worker is tombstoned already | {"lives"} | {"reclaimed", {ids requeued}}
+local function reclaim(keys, args)
+  local call = open_call(keys, args)
+  local worker = redis.call("HMGET", call.p .. "worker:" .. args[2], "epoch", "beat", "tombstone")
+  if worker[3] then return {"gone"} end
+  if worker[1] ~= args[3] or worker[2] ~= args[4] then return {"lives"} end
+  return {"reclaimed", bury(call, args[2], 1)}
+end
+
+-- ARGV  retention_s, incarnation, epoch
+-- returns  {"stale"} | {"gone"} if that has been done already | {"detached", {ids requeued}}
+local function detach_worker(keys, args)
+  local call = open_call(keys, args)
+  local worker = redis.call("HMGET", call.p .. "worker:" .. args[2], "epoch", "tombstone")
+  if worker[1] ~= args[3] then return {"stale"} end
+  if worker[2] then return {"gone"} end
+  return {"detached", bury(call, args[2], 0)}
+end
+
+-- ARGV  retention_s, incarnation
+-- returns  {epoch, beat}; {} if it is not attached
+local function read_worker_beat(keys, args)
+  local worker = redis.call("HMGET", keys[1] .. "worker:" .. args[2], "epoch", "beat", "tombstone")
+  if not worker[1] or worker[3] then return {} end
+  return {worker[1], worker[2]}
+end
+
+-- ARGV  retention_s, marker, replica
+-- returns  {waiting, running, waiting tokens, replicas: flat name, beat}
+local function beat(keys, args)
+  local call = open_call(keys, args)
+  ensure_marker(call, args[2])
+  lapse(call)
+  local key = call.p .. "replicas"
+  local count = tonumber(string.match(redis.call("HGET", key, args[3]) or "0 0", "^(%d+)")) + 1
+  redis.call("HSET", key, args[3], int(count) .. " " .. int(call.now))
+  call.wrote = true
+  seal(call)
+  local replicas, beats = redis.call("HGETALL", key), {}
+  for i = 1, #replicas, 2 do
+    local number, time = string.match(replicas[i + 1], "^(%d+) (%d+)$")
+    if call.now - tonumber(time) > SILENT_REPLICA_MS then
+      redis.call("HDEL", key, replicas[i])
+    else
+      beats[#beats + 1] = replicas[i]
+      beats[#beats + 1] = number
+    end
+  end
+  local meta = redis.call("HMGET", call.p .. "meta", "num_running", "num_waiting_tokens")
+  return {redis.call("ZCARD", call.p .. "queue"), tonumber(meta[1] or 0), tonumber(meta[2] or 0), beats}
+end
+
+-- ARGV  retention_s, replica
+local function leave(keys, args)
+  local call = open_call(keys, args)
+  redis.call("HDEL", call.p .. "replicas", args[2])
+  call.wrote = true
+  seal(call)
+  return 1
+end
+
+register("attach_pool", attach_pool, {"allow-oom"})
+register("reclaim", reclaim, {"allow-oom"})
+register("detach_worker", detach_worker, {"allow-oom"})
+register("read_worker_beat", read_worker_beat, {"no-writes"})
+register("beat", beat, {"allow-oom"})
+register("leave", leave, {"allow-oom"})

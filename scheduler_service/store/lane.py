@@ -1,0 +1,173 @@
+"""One connection to the server, shared by all callers through one long-lived actor.
+
+A caller waits on a future and may be cancelled freely: the reply is then dropped, and no other call can get it, because
+only the actor reads, and answers come in the order of the questions. Calls made meanwhile are sent together (pipelined).
+Knows nothing of requests.
+"""
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
+    ConnectionError,
+    MasterDownError,
+    NoPermissionError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+    TryAgainError,
+)
+
+from shared.errors import StoreRefused, StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+Argument = bytes | str | int
+Command = tuple[Argument, ...]
+
+MAX_BACKOFF_S = 1.0
+MAX_WAITING_CALLS = 10_000  # more than that are refused: the store is away or hopelessly slow
+_PASSING = (BusyLoadingError, ClusterDownError, MasterDownError, ReadOnlyError, TryAgainError)
+_PASSING_CODES = ("BUSY", "LOADING", "MISCONF", "NOREPLICAS", "UNBLOCKED", "FAILOVER", "READONLY")
+
+
+class Connection(Protocol):
+    """What is used of redis-py's `Connection`."""
+
+    async def connect(self) -> None: ...
+    async def disconnect(self, nowait: bool = False) -> None: ...
+    def pack_commands(self, commands: Any) -> list[bytes]: ...
+    async def send_packed_command(self, command: Any, check_health: bool = True) -> None: ...
+    async def read_response(self, disable_decoding: bool = False) -> Any: ...
+
+
+_Call = tuple[Command, "asyncio.Future[Any]"]
+
+
+class Lane:
+    """Open with `start`, end with `close`. After a lost connection it connects again by itself, with jitter."""
+
+    def __init__(self, make_connection: Callable[[], Connection]) -> None:
+        self._make_connection = make_connection
+        self._waiting: deque[_Call] = deque()  # not sent
+        self._sent: deque[_Call] = deque()  # sent, not answered
+        self._has_waiting = asyncio.Event()
+        self._has_sent = asyncio.Event()
+        self._actor: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._actor = asyncio.create_task(self._run(), name="store lane")
+
+    async def call(self, *command: Argument) -> Any:
+        """The server's reply. Raises StoreUnavailable if there is none: it may have run; ResponseError if refused."""
+        if self._actor is None or self._actor.done():
+            raise StoreUnavailable("the store's connection is closed")
+        if len(self._waiting) >= MAX_WAITING_CALLS:
+            raise StoreUnavailable(f"{MAX_WAITING_CALLS} calls wait for the store already")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((command, future))
+        self._has_waiting.set()
+        return await future
+
+    async def close(self) -> None:
+        if self._actor is not None:
+            self._actor.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._actor
+        self._fail(StoreUnavailable("the store's connection is closed"))
+
+    async def _run(self) -> None:
+        backoff_s = 0.0
+        while True:
+            await self._has_waiting.wait()
+            connection = self._make_connection()
+            try:
+                await connection.connect()
+                backoff_s = 0.0
+                await self._serve(connection)
+            except (RedisError, OSError) as error:
+                self._fail(_as_unavailable(error))
+            finally:
+                with suppress(RedisError, OSError):
+                    await connection.disconnect(nowait=True)
+            backoff_s = min(MAX_BACKOFF_S, backoff_s * 2 or 0.02)
+            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+
+    async def _serve(self, connection: Connection) -> None:
+        """Until the connection is lost; raises what ended it."""
+        self._has_sent.clear()
+        halves = [
+            asyncio.create_task(self._write(connection)),
+            asyncio.create_task(self._read(connection)),
+        ]
+        try:
+            done, _ = await asyncio.wait(halves, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            for half in halves:
+                half.cancel()
+            results = await asyncio.gather(*halves, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _write(self, connection: Connection) -> None:
+        while True:
+            await self._has_waiting.wait()
+            self._has_waiting.clear()
+            batch = [call for call in self._waiting if not call[1].done()]
+            self._waiting.clear()
+            if not batch:
+                continue
+            self._sent.extend(batch)
+            self._has_sent.set()
+            packed = connection.pack_commands([command for command, _ in batch])
+            await connection.send_packed_command(packed, check_health=False)
+
+    async def _read(self, connection: Connection) -> None:
+        while True:
+            await self._has_sent.wait()
+            while self._sent:
+                error: Exception | None = None
+                reply: Any = None
+                try:
+                    reply = await connection.read_response(disable_decoding=True)
+                except (ConnectionError, TimeoutError):
+                    raise
+                except ResponseError as refused:
+                    error = refused
+                _, future = self._sent.popleft()
+                if not future.done():
+                    _settle(future, reply, error)
+            self._has_sent.clear()
+
+    def _fail(self, error: Exception) -> None:
+        for _, future in (*self._sent, *self._waiting):
+            if not future.done():
+                future.set_exception(error)
+        self._sent.clear()
+        self._waiting.clear()
+        self._has_waiting.clear()
+
+
+def _settle(future: "asyncio.Future[Any]", reply: Any, error: Exception | None) -> None:
+    if error is None:
+        future.set_result(reply)
+    elif isinstance(error, _PASSING) or str(error).startswith(_PASSING_CODES):
+        future.set_exception(StoreUnavailable(f"the store is not ready: {error}"))
+    else:
+        future.set_exception(error)
+
+
+def _as_unavailable(error: Exception) -> Exception:
+    if isinstance(error, (AuthenticationError, NoPermissionError)):
+        return StoreRefused(f"the store does not let us in: {error}")
+    return StoreUnavailable(f"no answer from the store: {error}")

@@ -1,0 +1,122 @@
+"""How much memory there is, and how many blocks of the cache fit into it.
+
+Knows nothing of models. Linux's /proc and control groups, CUDA, and NVML where it is there.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from os import sysconf
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shared.errors import ModelUnusable
+from shared.types import MemoryStats
+
+CGROUP = Path("/sys/fs/cgroup")
+MEMINFO = Path("/proc/meminfo")
+STATM = Path("/proc/self/statm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVBudget:
+    """What the cache may take: an explicit number of blocks, of bytes, or a share of what is free."""
+
+    num_blocks: int = 0  # 0 = by bytes
+    num_bytes: int = 0  # 0 = a share of free memory
+    share: float = 0.5
+
+
+def count_blocks(budget: KVBudget, bytes_per_block: int, most_useful: int, device: str) -> int:
+    """Blocks for the cache; never more than `most_useful`, unless asked for by number."""
+    if budget.num_blocks:
+        return budget.num_blocks
+    num_bytes = budget.num_bytes or int(free_bytes(device) * budget.share)
+    num_blocks = min(num_bytes // bytes_per_block, most_useful)
+    if num_blocks < 1:
+        raise ModelUnusable(
+            f"no block of the cache fits: one takes {bytes_per_block:,} bytes, "
+            f"{num_bytes:,} are there for all (see kv_memory, block_size)"
+        )
+    return num_blocks
+
+
+def free_bytes(device: str) -> int:
+    if device.startswith("cuda"):
+        return int(torch.cuda.mem_get_info(torch.device(device))[0])
+    return min(_available_bytes(), _cgroup_free_bytes(CGROUP))
+
+
+def process_bytes() -> int:
+    """Resident memory of this process."""
+    try:
+        return int(STATM.read_text().split()[1]) * sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+class MemoryProbe:
+    """Memory of the process and the device, cheap enough for every step."""
+
+    def __init__(self, device: str, kv_bytes: int) -> None:
+        self._device = device
+        self._kv_bytes = kv_bytes
+        self._nvml = _open_nvml(device)
+
+    def read(self) -> MemoryStats:
+        stats = MemoryStats(process_bytes=process_bytes(), kv_bytes=self._kv_bytes)
+        if not self._device.startswith("cuda"):
+            return stats
+        used, total = self._device_bytes()
+        return MemoryStats(
+            process_bytes=stats.process_bytes,
+            kv_bytes=stats.kv_bytes,
+            device_used_bytes=used,
+            device_total_bytes=total,
+            device_reserved_bytes=torch.cuda.memory_reserved(torch.device(self._device)),
+        )
+
+    def _device_bytes(self) -> tuple[int, int]:
+        if self._nvml is None:
+            free, total = torch.cuda.mem_get_info(torch.device(self._device))
+            return total - free, total
+        library, handle = self._nvml
+        info = library.nvmlDeviceGetMemoryInfo(handle)
+        return int(info.used), int(info.total)
+
+
+def _available_bytes() -> int:
+    for line in MEMINFO.read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _cgroup_free_bytes(root: Path) -> int:
+    """What the control group's limit leaves; no limit reads as endless."""
+    for limit_name, used_name in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        try:
+            limit = (root / limit_name).read_text().strip()
+            used = int((root / used_name).read_text())
+        except (OSError, ValueError):
+            continue
+        if limit.isdigit():
+            return max(0, int(limit) - used)
+    return 1 << 62
+
+
+def _open_nvml(device: str) -> tuple[Any, Any] | None:
+    """The NVML library and this device's handle, if both are there: same card, by its bus."""
+    if not device.startswith("cuda"):
+        return None
+    try:
+        library = import_module("pynvml")
+        library.nvmlInit()
+        properties = torch.cuda.get_device_properties(torch.device(device))
+        return library, library.nvmlDeviceGetHandleByUUID(f"GPU-{properties.uuid}")
+    except Exception:  # whatever is missing or forbidden: CUDA's own figures serve as well
+        return None
