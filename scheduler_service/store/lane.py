@@ -7,6 +7,7 @@ Knows nothing of requests.
 
 import asyncio
 import logging
+import math
 import random
 from collections import deque
 from collections.abc import Callable
@@ -23,7 +24,6 @@ from redis.exceptions import (
     ReadOnlyError,
     RedisError,
     ResponseError,
-    TimeoutError,
     TryAgainError,
 )
 
@@ -47,7 +47,9 @@ class Connection(Protocol):
     async def disconnect(self, nowait: bool = False) -> None: ...
     def pack_commands(self, commands: Any) -> list[bytes]: ...
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None: ...
-    async def read_response(self, disable_decoding: bool = False) -> Any: ...
+    async def read_response(
+        self, disable_decoding: bool = False, timeout: float | None = None
+    ) -> Any: ...
 
 
 _Call = tuple[Command, "asyncio.Future[Any]"]
@@ -56,12 +58,15 @@ _Call = tuple[Command, "asyncio.Future[Any]"]
 class Lane:
     """Open with `start`, end with `close`. After a lost connection it connects again by itself, with jitter."""
 
-    def __init__(self, make_connection: Callable[[], Connection]) -> None:
+    def __init__(
+        self, make_connection: Callable[[], Connection], reply_timeout_s: float = 5.0
+    ) -> None:
         self._make_connection = make_connection
+        self._reply_timeout_s = reply_timeout_s
         self._waiting: deque[_Call] = deque()  # not sent
         self._sent: deque[_Call] = deque()  # sent, not answered
         self._has_waiting = asyncio.Event()
-        self._has_sent = asyncio.Event()
+        self._silence: asyncio.Timeout | None = None  # of the read that is going on
         self._actor: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -104,13 +109,12 @@ class Lane:
 
     async def _serve(self, connection: Connection) -> None:
         """Until the connection is lost; raises what ended it."""
-        self._has_sent.clear()
         halves = [
             asyncio.create_task(self._write(connection)),
             asyncio.create_task(self._read(connection)),
         ]
         try:
-            done, _ = await asyncio.wait(halves, return_when=asyncio.FIRST_EXCEPTION)
+            await asyncio.wait(halves, return_when=asyncio.FIRST_EXCEPTION)
         finally:
             for half in halves:
                 half.cancel()
@@ -120,6 +124,7 @@ class Lane:
                 raise result
 
     async def _write(self, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             await self._has_waiting.wait()
             self._has_waiting.clear()
@@ -127,27 +132,29 @@ class Lane:
             self._waiting.clear()
             if not batch:
                 continue
+            if not self._sent and self._silence is not None:
+                self._silence.reschedule(loop.time() + self._reply_timeout_s)
             self._sent.extend(batch)
-            self._has_sent.set()
             packed = connection.pack_commands([command for command, _ in batch])
             await connection.send_packed_command(packed, check_health=False)
 
     async def _read(self, connection: Connection) -> None:
+        """Reads always, so that a connection lost while idle is noticed before the next call."""
         while True:
-            await self._has_sent.wait()
-            while self._sent:
-                error: Exception | None = None
-                reply: Any = None
-                try:
-                    reply = await connection.read_response(disable_decoding=True)
-                except (ConnectionError, TimeoutError):
-                    raise
-                except ResponseError as refused:
-                    error = refused
-                _, future = self._sent.popleft()
-                if not future.done():
-                    _settle(future, reply, error)
-            self._has_sent.clear()
+            reply, error = await self._read_reply(connection)
+            if not self._sent:
+                raise ConnectionError(f"an answer without a question: {reply or error!r}")
+            _, future = self._sent.popleft()
+            if not future.done():
+                _settle(future, reply, error)
+
+    async def _read_reply(self, connection: Connection) -> tuple[Any, Exception | None]:
+        limit_s = self._reply_timeout_s if self._sent else None
+        try:
+            async with asyncio.timeout(limit_s) as self._silence:
+                return await connection.read_response(disable_decoding=True, timeout=math.inf), None
+        except ResponseError as refused:
+            return None, refused
 
     def _fail(self, error: Exception) -> None:
         for _, future in (*self._sent, *self._waiting):

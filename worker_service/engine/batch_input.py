@@ -102,7 +102,7 @@ def build_step_input(
 
 
 def _group_tiles(rows: Many[Row]) -> list[list[Tile]]:
-    """Like-sized tiles together: a group's padding at most doubles queries and keys."""
+    """Like-sized tiles together: a handful of groups, whose padding stays a small factor."""
     groups: dict[tuple[int, int], list[Tile]] = defaultdict(list)
     for row in rows:
         end = row.start + row.num_tokens
@@ -113,8 +113,8 @@ def _group_tiles(rows: Many[Row]) -> list[list[Tile]]:
 
 
 def _bucket(tile: Tile) -> tuple[int, int]:
-    """Queries and keys rounded up to powers of two; many queries: keys to multiples, for less waste."""
-    queries = 1 << (tile.num_queries - 1).bit_length()
+    """Queries rounded up to powers of four, keys of two; many queries: keys to multiples, for less waste."""
+    queries = 4 ** -(-(tile.num_queries - 1).bit_length() // 2)
     if queries >= TILE_QUERIES:
         return queries, -(-tile.context // FINE_CONTEXT)
     return queries, max(FINE_CONTEXT // 2, 1 << (tile.context - 1).bit_length())

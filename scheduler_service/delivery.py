@@ -1,0 +1,192 @@
+"""Committed tokens to the streams of this replica: from drivers here at once, from the store otherwise.
+
+Truth is the log: what a driver offers is only a shorter way to the same ids, doorbells are hints, and a
+slow poll covers both. Knows nothing of grpc, text or Redis.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scheduler_service.store.interface import CommitRow, LogSlice, RequestStore
+from shared.errors import StoreUnavailable
+from shared.types import FinishReason
+
+READ_BATCH = 256  # logs read in one store call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnd:
+    """How a request's log ended."""
+
+    status: str
+    finish: FinishReason | None
+    visible_tokens: int = -1
+    visible_chars: int = -1
+    stop_match: str = ""
+    error: str = ""
+
+
+class Reader:
+    """One stream's place in a log."""
+
+    def __init__(self, request_id: str, start: int) -> None:
+        self.request_id = request_id
+        self.num_known = start  # ids taken from the log so far
+        self.end: LogEnd | None = None
+        self.num_cached_tokens = 0
+        self.is_unknown = False  # the store has no such request (any more)
+        self.heard_s = 0.0
+        self._ids: list[int] = []
+        self._news = asyncio.Event()
+
+    async def wait_news(self) -> list[int]:
+        """New ids; empty when the log has ended. Waits until there is one or the other."""
+        while not (self._ids or self.end or self.is_unknown):
+            self._news.clear()
+            await self._news.wait()
+        ids, self._ids = self._ids, []
+        return ids
+
+    def take(self, index: int, ids: Sequence[int]) -> bool:
+        """Append what is new of ids that begin at `index`. False: there is a gap before them."""
+        if index > self.num_known:
+            return False
+        fresh = ids[self.num_known - index :]
+        self._ids.extend(fresh)
+        self.num_known += len(fresh)
+        if fresh:
+            self._news.set()
+        return True
+
+    def finish(self, end: LogEnd) -> None:
+        self.end = end
+        self._news.set()
+
+    def lose(self) -> None:
+        self.is_unknown = True
+        self._news.set()
+
+
+class Delivery:
+    def __init__(self, store: RequestStore, replica_id: str, *, poll_s: float = 0.25) -> None:
+        self._store = store
+        self._replica_id = replica_id
+        self._poll_s = poll_s
+        self._readers: dict[str, set[Reader]] = {}
+        self._to_read: set[str] = set()
+        self._read_wake = asyncio.Event()
+        self.on_new_work = lambda: None  # set by the service: wakes the drivers here
+
+    @property
+    def num_streams(self) -> int:
+        return sum(map(len, self._readers.values()))
+
+    def open(self, request_id: str, start: int) -> Reader:
+        reader = Reader(request_id, start)
+        self._readers.setdefault(request_id, set()).add(reader)
+        self._want(request_id)
+        return reader
+
+    def close(self, reader: Reader) -> None:
+        readers = self._readers.get(reader.request_id, set())
+        readers.discard(reader)
+        if not readers:
+            self._readers.pop(reader.request_id, None)
+
+    def offer(self, rows: Sequence[CommitRow]) -> None:
+        """Rows that a driver here has committed."""
+        for row in rows:
+            for reader in self._readers.get(row.request_id, ()):
+                if row.num_cached_tokens >= 0:
+                    reader.num_cached_tokens = row.num_cached_tokens
+                if not reader.take(row.index, row.token_ids):
+                    self._want(row.request_id)
+                elif row.finish is not None:
+                    self._want(row.request_id)  # the store's record says how it ended
+                reader.heard_s = asyncio.get_running_loop().time()
+
+    def _want(self, request_id: str) -> None:
+        self._to_read.add(request_id)
+        self._read_wake.set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._hear_doorbells())
+            tasks.create_task(self._poll())
+            tasks.create_task(self._read_wanted())
+
+    async def _hear_doorbells(self) -> None:
+        async for request_ids in self._store.doorbells(self._replica_id):
+            if not request_ids:
+                self.on_new_work()
+            for request_id in request_ids:
+                if request_id in self._readers:
+                    self._want(request_id)
+
+    async def _poll(self) -> None:
+        """Streams that have heard nothing for a while look for themselves."""
+        while True:
+            await asyncio.sleep(self._poll_s)
+            now_s = asyncio.get_running_loop().time()
+            for request_id, readers in self._readers.items():
+                if any(now_s - reader.heard_s >= self._poll_s for reader in readers):
+                    self._want(request_id)
+
+    async def _read_wanted(self) -> None:
+        while True:
+            await self._read_wake.wait()
+            self._read_wake.clear()
+            wanted = [r for r in self._to_read if r in self._readers]
+            self._to_read.clear()
+            for at in range(0, len(wanted), READ_BATCH):
+                batch = wanted[at : at + READ_BATCH]
+                try:
+                    await self._read(batch)
+                except StoreUnavailable:
+                    self._to_read.update(batch)
+                    await asyncio.sleep(self._poll_s)
+                    self._read_wake.set()
+
+    async def _read(self, request_ids: list[str]) -> None:
+        starts = [(r, self._lowest(r)) for r in request_ids]
+        slices = await self._store.read_logs(starts)
+        now_s = asyncio.get_running_loop().time()
+        for (request_id, start), found in zip(starts, slices, strict=True):
+            for reader in tuple(self._readers.get(request_id, ())):
+                reader.heard_s = now_s
+                if found is None:
+                    reader.lose()
+                else:
+                    self._feed(reader, start, found)
+
+    def _lowest(self, request_id: str) -> int:
+        return min(reader.num_known for reader in self._readers[request_id])
+
+    def _feed(self, reader: Reader, start: int, found: LogSlice) -> None:
+        if not reader.take(start, found.token_ids):
+            self._want(reader.request_id)
+            return
+        reader.num_cached_tokens = max(reader.num_cached_tokens, found.num_cached_tokens)
+        if found.status not in ("waiting", "running"):
+            end = LogEnd(
+                status=found.status,
+                finish=found.finish,
+                visible_tokens=found.visible_tokens,
+                visible_chars=found.visible_chars,
+                stop_match=found.stop_match,
+                error=found.error,
+            )
+            reader.finish(end)
+
+
+async def keep_watching(
+    store: RequestStore, replica_id: str, watched: dict[str, str], every_s: float
+) -> None:
+    """Refresh, in batches, the watches of the streams that are open here: request id -> nonce."""
+    while True:
+        await asyncio.sleep(every_s)
+        if watched:
+            with contextlib.suppress(StoreUnavailable):
+                await store.refresh_watches(replica_id, list(watched.items()))

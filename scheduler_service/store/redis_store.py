@@ -1,0 +1,299 @@
+"""The store on Redis or Valkey: each call is one function of our library in the server, atomic there.
+
+Keys and layouts are documented in `functions/*.lua`. Knows nothing of grpc, planning or the requests' payloads.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from redis.exceptions import NoPermissionError, OutOfMemoryError, ResponseError
+
+from scheduler_service.store import codec, doorbells
+from scheduler_service.store.connecting import connection_maker, without_password
+from scheduler_service.store.interface import (
+    AttachOutcome,
+    ClaimOutcome,
+    CommitOutcome,
+    CommitRow,
+    DriverReply,
+    Fence,
+    LogSlice,
+    NewRequest,
+    PoolTotals,
+    SubmitOutcome,
+    Watch,
+)
+from scheduler_service.store.lane import Argument, Connection, Lane
+from scheduler_service.store.library import FunctionLibrary
+from scheduler_service.store.startup import Durability, check_server
+from shared.errors import (
+    QueueFull,
+    RequestConflict,
+    StaleFence,
+    StoreRefused,
+    StoreUnavailable,
+)
+
+Item = TypeVar("Item")
+
+MAX_IDS_PER_CALL = 256  # the server does nothing else during a call: long lists are sent in pieces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLimits:
+    """Settings of a store, the same in every replica of a pool."""
+
+    claim_window: int = 64  # waiting requests that a driver sees
+    retention_s: int = 600  # how long an ended request can still be read
+    max_queued_requests: int = 10_000
+    max_queued_tokens: int = 50_000_000
+    watch_lease_ms: int = 15_000  # a watch not refreshed for so long is one that ended
+
+    def __post_init__(self) -> None:
+        if min(self.claim_window, self.retention_s, self.watch_lease_ms) < 1:
+            raise ValueError("claim_window, retention_s and watch_lease_ms must be at least 1")
+
+
+class RedisStore:
+    """Implements `RequestStore`. Open it with `connect`."""
+
+    def __init__(
+        self,
+        make_connection: Callable[[], Connection],
+        prefix: str,
+        limits: StoreLimits,
+        draw_nonce: Callable[[], int],
+    ) -> None:
+        self._make_connection = make_connection
+        self._prefix = prefix
+        self._limits = limits
+        self._draw_nonce = draw_nonce
+        self._library = FunctionLibrary.read()
+        # apart, so that a commit never waits behind a door's calls or a long read
+        self._driving = Lane(make_connection)
+        self._doors = Lane(make_connection)
+        self._reading = Lane(make_connection)
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls,
+        url: str,
+        *,
+        pool: str = "default",
+        durability: Durability = "power",
+        io_timeout_s: float = 5.0,
+        draw_nonce: Callable[[], int] = lambda: secrets.randbits(64),
+        **limits: int,
+    ) -> AsyncIterator["RedisStore"]:
+        """`limits`: the fields of StoreLimits. Raises StoreRefused if this server cannot keep `durability`,
+        StoreUnavailable if it does not answer."""
+        if not pool or set(pool) & set("{}"):
+            raise StoreRefused(f"a pool's name is not empty and has no braces, got {pool!r}")
+        make = connection_maker(url, io_timeout_s=io_timeout_s)
+        store = cls(make, f"tokentide:{{{pool}}}:", StoreLimits(**limits), draw_nonce)
+        try:
+            await store._open(url, durability)
+            yield store
+        finally:
+            await store.close()
+
+    async def _open(self, url: str, durability: Durability) -> None:
+        for lane in (self._driving, self._doors, self._reading):
+            lane.start()
+        try:
+            await check_server(self._driving, durability)
+        except StoreUnavailable as error:
+            raise StoreUnavailable(f"{without_password(url)}: {error}") from error
+        except StoreRefused as error:
+            raise StoreRefused(f"{without_password(url)}: {error}") from error
+        await self._load_library(self._driving)
+
+    async def close(self) -> None:
+        for lane in (self._driving, self._doors, self._reading):
+            await lane.close()
+
+    # Doors.
+
+    async def submit(self, request: NewRequest) -> SubmitOutcome:
+        limits = self._limits
+        try:
+            outcome, *detail = await self._call(
+                self._doors,
+                "submit",
+                self._draw_marker(),
+                limits.max_queued_requests,
+                limits.max_queued_tokens,
+                limits.watch_lease_ms,
+                *codec.submit_arguments(request),
+            )
+        except OutOfMemoryError as error:
+            raise QueueFull("the store has no memory for more requests") from error
+        if outcome == b"conflict":
+            raise RequestConflict(f"{request.request_id} is taken by a request with other fields")
+        if outcome == b"full":
+            raise QueueFull(f"the queue is full: {detail[0]} requests, {detail[1]} tokens wait")
+        return SubmitOutcome(created=outcome == b"created", payload=detail[0])
+
+    async def cancel(self, request_ids: Sequence[str]) -> None:
+        for ids in _pieces(request_ids):
+            await self._call(self._doors, "cancel", *ids)
+
+    async def watch(self, request_id: str, watch: Watch) -> bool:
+        reply = await self._call(
+            self._doors,
+            "watch",
+            self._limits.watch_lease_ms,
+            request_id,
+            watch.replica_id,
+            watch.nonce,
+            watch.grace_ms,
+        )
+        return bool(reply)
+
+    async def refresh_watches(self, replica_id: str, watches: Sequence[tuple[str, str]]) -> None:
+        for piece in _pieces(watches):
+            flat = [part for pair in piece for part in pair]
+            await self._call(self._doors, "refresh_watches", self._limits.watch_lease_ms, *flat)
+
+    async def unwatch(self, request_id: str, nonce: str) -> None:
+        await self._call(self._doors, "unwatch", request_id, nonce)
+
+    async def read_logs(self, starts: Sequence[tuple[str, int]]) -> tuple[LogSlice | None, ...]:
+        slices: list[LogSlice | None] = []
+        for piece in _pieces(starts):
+            flat = [part for pair in piece for part in pair]
+            reply = await self._call(self._reading, "read_logs", *flat)
+            slices += [
+                codec.log_slice(pair[0], one) for pair, one in zip(piece, reply, strict=True)
+            ]
+        return tuple(slices)
+
+    async def read_payload(self, request_id: str) -> bytes | None:
+        key = f"{self._prefix}request:{request_id}"
+        payload: bytes | None = await self._reading.call("HGET", key, "payload")
+        return payload
+
+    # Drivers.
+
+    async def attach_driver(self, fence: Fence, replica_id: str) -> AttachOutcome:
+        reply, records = await self._fenced("attach_driver", fence, replica_id, self._draw_marker())
+        running = sorted(map(codec.running_record, records), key=lambda record: record.request_id)
+        return AttachOutcome(running=tuple(running), reply=codec.driver_reply(reply))
+
+    async def poll(self, fence: Fence) -> DriverReply:
+        (reply,) = await self._fenced("poll", fence)
+        return codec.driver_reply(reply)
+
+    async def claim(
+        self, fence: Fence, request_ids: Sequence[str], at_least: int = 1
+    ) -> ClaimOutcome:
+        arguments: list[Argument] = [at_least]
+        for request_id in dict.fromkeys(request_ids):
+            arguments += (request_id, self._draw_nonce())
+        reply, records = await self._fenced("claim", fence, *arguments)
+        return ClaimOutcome(
+            claimed=tuple(map(codec.running_record, records)), reply=codec.driver_reply(reply)
+        )
+
+    async def commit(self, fence: Fence, rows: Sequence[CommitRow]) -> CommitOutcome:
+        reply, statuses, lengths = await self._fenced(
+            "commit", fence, *codec.commit_arguments(rows)
+        )
+        return CommitOutcome(
+            statuses=tuple(codec.ROW_STATUSES[status] for status in statuses),
+            lengths=tuple(lengths),
+            reply=codec.driver_reply(reply),
+        )
+
+    async def requeue(self, fence: Fence, request_ids: Sequence[str]) -> DriverReply:
+        (reply,) = await self._fenced("requeue", fence, *request_ids)
+        return codec.driver_reply(reply)
+
+    # Membership.
+
+    async def attach_pool(self, fingerprint: str) -> None:
+        stored = await self._call(self._driving, "attach_pool", self._draw_marker(), fingerprint)
+        if stored.decode() != fingerprint:
+            raise StoreRefused(
+                f"the pool is tied to another model: {stored.decode()}, not {fingerprint}"
+            )
+
+    async def reclaim(self, incarnation: str, epoch: int, beat: int) -> tuple[str, ...] | None:
+        reply = await self._call(self._driving, "reclaim", incarnation, epoch, beat)
+        return None if reply[0] == b"lives" else _requeued(reply)
+
+    async def detach_worker(self, fence: Fence) -> tuple[str, ...]:
+        reply = await self._call(self._driving, "detach_worker", fence.incarnation, fence.epoch)
+        if reply[0] == b"stale":
+            raise _stale(fence)
+        return _requeued(reply)
+
+    async def read_worker_beat(self, incarnation: str) -> tuple[int, int] | None:
+        reply = await self._call(self._driving, "read_worker_beat", incarnation)
+        return (int(reply[0]), int(reply[1])) if reply else None
+
+    async def list_workers(self) -> tuple[str, ...]:
+        names = await self._driving.call("SMEMBERS", f"{self._prefix}workers")
+        return tuple(sorted(name.decode() for name in names))
+
+    async def beat(self, replica_id: str) -> PoolTotals:
+        reply = await self._call(self._driving, "beat", self._draw_marker(), replica_id)
+        return codec.pool_totals(reply)
+
+    async def leave(self, replica_id: str) -> None:
+        await self._call(self._driving, "leave", replica_id)
+
+    def doorbells(self, replica_id: str) -> AsyncIterator[tuple[str, ...]]:
+        return doorbells.listen(self._make_connection, self._prefix, replica_id)
+
+    # The way to the server.
+
+    async def _fenced(self, name: str, fence: Fence, *arguments: Argument) -> Sequence[Any]:
+        window = self._limits.claim_window
+        reply = await self._call(
+            self._driving, name, window, fence.incarnation, fence.epoch, *arguments
+        )
+        if reply[0] == b"stale":
+            raise _stale(fence)
+        rest: Sequence[Any] = reply[1:]
+        return rest
+
+    async def _call(self, lane: Lane, name: str, *arguments: Argument) -> Any:
+        command = ("FCALL", self._library.function(name), 1, self._prefix)
+        try:
+            try:
+                return await lane.call(*command, self._limits.retention_s, *arguments)
+            except ResponseError as error:
+                if "Function not found" not in str(error):
+                    raise
+            await self._load_library(lane)  # the server is new, or was flushed; nothing has run
+            return await lane.call(*command, self._limits.retention_s, *arguments)
+        except OutOfMemoryError as error:
+            if name == "submit":
+                raise
+            raise StoreUnavailable(f"the store is out of memory: {error}") from error
+        except NoPermissionError as error:
+            raise StoreRefused(f"the store's user may not call our functions: {error}") from error
+
+    async def _load_library(self, lane: Lane) -> None:
+        await lane.call("FUNCTION", "LOAD", "REPLACE", self._library.source)
+
+    def _draw_marker(self) -> str:
+        return f"{secrets.randbits(64):016x}"
+
+
+def _pieces(items: Sequence[Item]) -> list[Sequence[Item]]:
+    return [items[i : i + MAX_IDS_PER_CALL] for i in range(0, len(items), MAX_IDS_PER_CALL)]
+
+
+def _requeued(reply: Sequence[Any]) -> tuple[str, ...]:
+    """Empty if it was done before ("gone")."""
+    return tuple(sorted(name.decode() for name in reply[1])) if len(reply) > 1 else ()
+
+
+def _stale(fence: Fence) -> StaleFence:
+    return StaleFence(f"worker {fence.incarnation}: epoch {fence.epoch} is not current")

@@ -1,0 +1,86 @@
+"""Start-up check: is this server one that can keep the promise it is used for?
+
+Pure but for `check_server`, which asks; knows nothing of requests.
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from redis.exceptions import ResponseError
+
+from scheduler_service.store.lane import Lane
+from shared.errors import StoreRefused
+
+log = logging.getLogger(__name__)
+
+Durability = Literal["process", "power", "failover"]
+FLOOR = (7, 0)  # the first with Functions
+SETTINGS = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory-policy")
+
+
+def server_version(info: str) -> tuple[int, ...]:
+    """The Redis API version. Valkey reports the one it is compatible with (7.2)."""
+    found = re.search(r"^redis_version:(\d+)\.(\d+)", info, re.MULTILINE)
+    if not found:
+        raise StoreRefused("the store does not say which version it is (INFO server)")
+    return tuple(int(part) for part in found.groups())
+
+
+def find_broken_promise(settings: Mapping[str, str], durability: Durability) -> str | None:
+    """What the server's settings cannot keep, in one line; None if all is well."""
+    fsync = settings.get("appendfsync")
+    policy = settings.get("maxmemory-policy")
+    if policy != "noeviction":
+        return f"maxmemory-policy is {policy}: requests could be evicted; set it to noeviction"
+    if settings.get("appendonly") != "yes":
+        return f"durability '{durability}' needs the append-only file: set appendonly yes"
+    if durability == "process":
+        if fsync == "no":
+            return "durability 'process' needs appendfsync everysec or always, it is no"
+        return None
+    if fsync != "always":
+        return f"durability '{durability}' needs appendfsync always, it is {fsync}"
+    if settings.get("no-appendfsync-on-rewrite") == "yes":
+        return f"durability '{durability}' needs no-appendfsync-on-rewrite no, it is yes"
+    return None
+
+
+async def check_server(lane: Lane, durability: Durability) -> None:
+    """Raises StoreRefused, or StoreUnavailable if there is no answer."""
+    if durability not in get_args(Durability):
+        raise StoreRefused(
+            f"durability '{durability}' is none of {', '.join(get_args(Durability))}"
+        )
+    if durability == "failover":
+        raise StoreRefused(
+            "durability 'failover' cannot be kept: acknowledgement by a replica is not waited for yet; use 'power'"
+        )
+    info = (await lane.call("INFO", "server")).decode()
+    version = server_version(info)
+    if version < FLOOR:
+        shown = ".".join(map(str, version))
+        raise StoreRefused(f"the store is too old: Redis API {shown}, at least 7.0 is needed")
+    settings = await _read_settings(lane)
+    if settings is None:
+        log.warning(
+            "the store does not let us read its configuration: durability '%s' is not checked",
+            durability,
+        )
+        return
+    broken = find_broken_promise(settings, durability)
+    if broken:
+        raise StoreRefused(f"the store cannot keep its promise: {broken}")
+
+
+async def _read_settings(lane: Lane) -> dict[str, str] | None:
+    settings: dict[str, str] = {}
+    for name in SETTINGS:
+        try:
+            reply: Any = await lane.call("CONFIG", "GET", name)
+        except ResponseError:
+            return None
+        if len(reply) == 2:
+            settings[reply[0].decode()] = reply[1].decode()
+    return settings

@@ -1,0 +1,145 @@
+"""Read a Hugging Face folder: the network, what it is, and its fingerprint.
+
+Local files only, weights from safetensors only, no code from the folder is ever run. Knows nothing
+of attention, caches or steps.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+from transformers.utils import logging as transformers_logging
+
+from shared.errors import ModelUnusable
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+)
+_READ_BYTES = 1 << 22
+_LENGTH_DEPENDENT_ROPE = {"dynamic", "longrope"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    network: Any  # a transformers model in eval mode, with its own attention
+    config: Any  # the text part's configuration
+    dtype: torch.dtype
+    device: str
+    fingerprint: str
+    max_model_tokens: int
+    eos_token_ids: tuple[int, ...]
+
+
+def load_model(model_dir: Path, dtype: str, device: str) -> LoadedModel:
+    """Raises ModelUnusable with one clear line for whatever does not let this folder be run."""
+    weights = _weight_files(model_dir)
+    if dtype not in DTYPES:
+        raise ModelUnusable(f"dtype {dtype!r}: must be one of {', '.join(DTYPES)}")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelUnusable(f"device {device!r}: torch sees no CUDA device")
+    config = _read_config(model_dir)
+    network = _read_network(model_dir, dtype, device)
+    text_config = config.get_text_config()
+    return LoadedModel(
+        network=network,
+        config=text_config,
+        dtype=DTYPES[dtype],
+        device=device,
+        fingerprint=_fingerprint(model_dir, weights, dtype),
+        max_model_tokens=_max_model_tokens(text_config),
+        eos_token_ids=_eos_token_ids(model_dir, text_config),
+    )
+
+
+def _weight_files(model_dir: Path) -> list[Path]:
+    if not model_dir.is_dir():
+        raise ModelUnusable(f"no model folder at {model_dir}")
+    if not (model_dir / "config.json").is_file():
+        raise ModelUnusable(f"{model_dir} has no config.json: not a Hugging Face model folder")
+    files = sorted(model_dir.glob("*.safetensors"))
+    if not files:
+        raise ModelUnusable(f"{model_dir} has no *.safetensors: other weight files are not read")
+    return files
+
+
+def _read_config(model_dir: Path) -> Any:
+    try:
+        config = AutoConfig.from_pretrained(model_dir, local_files_only=True)
+    except Exception as error:  # whatever a broken or unknown folder makes transformers raise
+        raise ModelUnusable(f"{model_dir}: {_first_line(error)}") from error
+    if getattr(config, "is_encoder_decoder", False):
+        raise ModelUnusable(f"{config.model_type}: encoder-decoder models are not supported")
+    if getattr(config.get_text_config(), "is_causal", True) is False:
+        raise ModelUnusable(f"{config.model_type}: is configured not to be causal")
+    return config
+
+
+def _read_network(model_dir: Path, dtype: str, device: str) -> Any:
+    transformers_logging.disable_progress_bar()
+    try:
+        network, info = AutoModelForCausalLM.from_pretrained(
+            model_dir,
+            dtype=DTYPES[dtype],
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except Exception as error:  # whatever a broken or unknown folder makes transformers raise
+        raise ModelUnusable(f"{model_dir}: {_first_line(error)}") from error
+    if absent := sorted(info["missing_keys"]) + sorted(map(str, info["mismatched_keys"])):
+        raise ModelUnusable(f"{model_dir}: weights absent or of the wrong shape: {absent[0]}, ...")
+    if getattr(network, "_is_stateful", False):
+        raise ModelUnusable(f"{network.config.model_type}: layers with a running state are not supported")
+    return network.eval().requires_grad_(False).to(device)
+
+
+def _max_model_tokens(config: Any) -> int:
+    """Positions the model has. Where rotary angles change with the length of the batch, as far as they do not."""
+    longest = getattr(config, "max_position_embeddings", None)
+    if not longest:
+        raise ModelUnusable(f"{config.model_type}: the config names no max_position_embeddings")
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") in _LENGTH_DEPENDENT_ROPE:
+        return int(rope.get("original_max_position_embeddings") or longest)
+    return int(longest)
+
+
+def _eos_token_ids(model_dir: Path, config: Any) -> tuple[int, ...]:
+    """The generation config's, if it has any; else the model config's."""
+    found = None
+    if (model_dir / "generation_config.json").is_file():
+        found = GenerationConfig.from_pretrained(model_dir, local_files_only=True).eos_token_id
+    if found is None:
+        found = getattr(config, "eos_token_id", None)
+    if found is None:
+        return ()
+    return tuple(found) if isinstance(found, list | tuple) else (int(found),)
+
+
+def _fingerprint(model_dir: Path, weights: list[Path], dtype: str) -> str:
+    """SHA-256 over dtype, weights, model config and tokenizer files, each with its name and length."""
+    digest = hashlib.sha256(dtype.encode())
+    others = [model_dir / name for name in ("config.json", *_TOKENIZER_FILES)]
+    for path in [*weights, *(path for path in others if path.is_file())]:
+        digest.update(f"\n{path.name} {path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
+            while piece := file.read(_READ_BYTES):
+                digest.update(piece)
+    return digest.hexdigest()
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
