@@ -9,9 +9,19 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scheduler_service.planning.request import TERMINAL, RequestStatus
 from scheduler_service.store.interface import CommitRow, LogSlice, RequestStore
 from shared.errors import StoreUnavailable
 from shared.types import FinishReason
+
+STATUS_AFTER = {
+    FinishReason.STOP_TOKEN: RequestStatus.FINISHED,
+    FinishReason.STOP_STRING: RequestStatus.FINISHED,
+    FinishReason.LENGTH: RequestStatus.FINISHED,
+    FinishReason.CANCELLED: RequestStatus.CANCELLED,
+    FinishReason.EXPIRED: RequestStatus.EXPIRED,
+    FinishReason.ERROR: RequestStatus.FAILED,
+}
 
 READ_BATCH = 256  # logs read in one store call
 
@@ -37,13 +47,14 @@ class Reader:
         self.end: LogEnd | None = None
         self.num_cached_tokens = 0
         self.is_unknown = False  # the store has no such request (any more)
+        self.must_move = False  # this replica is draining
         self.heard_s = 0.0
         self._ids: list[int] = []
         self._news = asyncio.Event()
 
     async def wait_news(self) -> list[int]:
         """New ids; empty when the log has ended. Waits until there is one or the other."""
-        while not (self._ids or self.end or self.is_unknown):
+        while not (self._ids or self.end or self.is_unknown or self.must_move):
             self._news.clear()
             await self._news.wait()
         ids, self._ids = self._ids, []
@@ -62,6 +73,10 @@ class Reader:
 
     def finish(self, end: LogEnd) -> None:
         self.end = end
+        self._news.set()
+
+    def move(self) -> None:
+        self.must_move = True
         self._news.set()
 
     def lose(self) -> None:
@@ -95,6 +110,12 @@ class Delivery:
         if not readers:
             self._readers.pop(reader.request_id, None)
 
+    def move_all(self) -> None:
+        """Tell every stream here to go on elsewhere."""
+        for readers in self._readers.values():
+            for reader in readers:
+                reader.move()
+
     def offer(self, rows: Sequence[CommitRow]) -> None:
         """Rows that a driver here has committed."""
         for row in rows:
@@ -104,7 +125,7 @@ class Delivery:
                 if not reader.take(row.index, row.token_ids):
                     self._want(row.request_id)
                 elif row.finish is not None:
-                    self._want(row.request_id)  # the store's record says how it ended
+                    reader.finish(_end_of(row, row.finish))
                 reader.heard_s = asyncio.get_running_loop().time()
 
     def _want(self, request_id: str) -> None:
@@ -169,7 +190,7 @@ class Delivery:
             self._want(reader.request_id)
             return
         reader.num_cached_tokens = max(reader.num_cached_tokens, found.num_cached_tokens)
-        if found.status not in ("waiting", "running"):
+        if found.status in TERMINAL:
             end = LogEnd(
                 status=found.status,
                 finish=found.finish,
@@ -179,6 +200,17 @@ class Delivery:
                 error=found.error,
             )
             reader.finish(end)
+
+
+def _end_of(row: CommitRow, finish: FinishReason) -> LogEnd:
+    return LogEnd(
+        status=STATUS_AFTER[finish],
+        finish=finish,
+        visible_tokens=row.visible_tokens,
+        visible_chars=row.visible_chars,
+        stop_match=row.stop_match,
+        error=row.error,
+    )
 
 
 async def keep_watching(

@@ -14,8 +14,8 @@ MAX_HELD_TOKENS = 16  # a character has at most four bytes; more tokens than thi
 class IncrementalDetokenizer:
     """Text of one growing list of ids.
 
-    What a push returns depends on the ids up to there alone, not on how they were grouped in pushes:
-    a replica that rebuilds it from the log goes on exactly where another one ended.
+    What a push returns depends on the ids up to there alone, not on how pushes grouped them: a
+    replica that rebuilds it from the log goes on exactly where another one ended.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class IncrementalDetokenizer:
 
     def _show_all(self, text: str) -> str:
         new = text[len(self._shown) :]
-        # the ids of the newest piece stay as context: some decoders join words by what stands before
+        # the ids of the newest piece stay as context: some decoders look at what stands before
         self._window = self._window[self._num_context :]
         self._num_context = len(self._window)
         self._shown = self._decode(self._window)
         return new
 
     def _show_undecodable(self, text: str) -> str:
-        """Let go of a long run without a character, cut where no later id can change what stands before."""
+        """Let go of a long run without a character, up to where no later id can change it."""
         num_tokens = len(self._window)
         for cut in range(num_tokens - 4, num_tokens - 9, -1):
             head = self._decode(self._window[:cut])

@@ -37,11 +37,15 @@ class OutputCursor:
         self._codec = codec
         self._detokenizer = codec.detokenizer()
         self._checker = StopChecker(stop_strings, include_stop=include_stop, min_tokens=min_tokens)
-        self._held_ids: list[int] = []  # ids [num_delivered, num_tokens)
+        self._ids: list[int] = []
         self._held_text = ""  # text of the pushed ids that is not delivered
         self._num_chars_delivered = 0
-        self.num_tokens = 0  # pushed
         self.num_delivered = 0  # delivered, or skipped
+
+    @property
+    def num_tokens(self) -> int:
+        """Ids pushed so far."""
+        return len(self._ids)
 
     @property
     def match(self) -> StopMatch | None:
@@ -49,7 +53,7 @@ class OutputCursor:
         return self._checker.match
 
     def skip(self, ids: Sequence[int]) -> None:
-        """Ids [0, len(ids)) that the client has already, from a new cursor on: rebuilt from the log."""
+        """Ids [0, len(ids)) that the client has already: a new cursor, rebuilt from the log."""
         assert self.num_tokens == 0, "only a new cursor can skip"
         self._push(ids)
         self._take(self.num_tokens, self._num_chars_delivered + len(self._held_text))
@@ -68,31 +72,26 @@ class OutputCursor:
         -1 = all. With `visible_chars` -1 the text is that of the visible tokens. Give the last ids
         here and not to `push`: what `push` has delivered cannot be taken back.
         """
-        if visible_chars >= 0:
-            self._push(ids)
+        if visible_chars < 0 <= visible_tokens:
+            ids = ids[: max(0, visible_tokens - self.num_tokens)]
+        self._push(ids)
+        if visible_chars < 0 <= visible_tokens < self.num_tokens:
+            text = self._codec.decode(self._ids[:visible_tokens])
+            self._held_text = text[self._num_chars_delivered :]
+        else:
             self._held_text += self._detokenizer.flush()
-            tokens = self.num_tokens if visible_tokens < 0 else visible_tokens
-            return self._take(tokens, visible_chars)
-        num_left = len(ids) if visible_tokens < 0 else max(0, visible_tokens - self.num_tokens)
-        self._push(ids[:num_left])
-        return self._finish_tokens(visible_tokens)
-
-    def _finish_tokens(self, visible_tokens: int) -> Delivery:
-        """Deliver through token `visible_tokens` with its text; fewer may be visible than are held."""
-        tokens = self.num_tokens if visible_tokens < 0 else min(visible_tokens, self.num_tokens)
-        if tokens >= self.num_tokens:
-            self._held_text += self._detokenizer.flush()
-        elif tokens >= self.num_delivered:
-            ...
-        return self._take(tokens, self._num_chars_delivered + len(self._held_text))
+        all_chars = self._num_chars_delivered + len(self._held_text)
+        return self._take(
+            self.num_tokens if visible_tokens < 0 else visible_tokens,
+            all_chars if visible_chars < 0 else visible_chars,
+        )
 
     def _push(self, ids: Sequence[int]) -> None:
         for token_id in ids:
             piece = self._detokenizer.push_one(token_id)
             self._checker.feed(piece)
             self._held_text += piece
-        self._held_ids.extend(ids)
-        self.num_tokens += len(ids)
+        self._ids.extend(ids)
 
     def _take(self, tokens: int, chars: int) -> Delivery:
         num_tokens = max(0, min(tokens, self.num_tokens) - self.num_delivered)

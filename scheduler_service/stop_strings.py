@@ -59,7 +59,7 @@ class StopChecker:
             self._end(found[0], start + found[1])
 
     def _advance(self, piece: str) -> tuple[str, int] | None:
-        """(stop string, characters of the piece through its end) of the match that completes first."""
+        """(stop string, characters of the piece through its end): the first complete match."""
         found: tuple[str, int] | None = None
         for pattern in self._patterns:
             end = pattern.advance(piece, may_match=self.num_tokens > self._min_tokens)

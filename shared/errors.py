@@ -1,4 +1,4 @@
-"""The exceptions a caller may want to catch. Which gRPC status each becomes is said in one table, `GRPC_STATUS`.
+"""The exceptions a caller may want to catch, and in one table, `GRPC_STATUS`, their gRPC statuses.
 
 Knows nothing of grpc: statuses are named by their names.
 """
@@ -46,6 +46,30 @@ class QueueFull(ServingError):
 
 class RequestUnfit(ServingError):
     """No worker that is there can ever run this request."""
+
+
+class RequestCancelled(ServingError):
+    """Cancelled, by its client or for want of a reader."""
+
+
+class RequestExpired(ServingError):
+    """Its deadline passed before it finished."""
+
+
+class RequestFailed(ServingError):
+    """It ended by a fault of ours or of the worker's."""
+
+
+class RequestQuarantined(ServingError):
+    """It crashed its worker three times while it ran alone."""
+
+
+class DataLoss(ServingError):
+    """Tokens that were delivered are not, or not so, in the log."""
+
+
+class IndexBeyondLog(ServingError):
+    """The start index lies behind the end of a finished request."""
 
 
 class NoWorker(ServingError):
@@ -102,6 +126,12 @@ GRPC_STATUS: dict[type[ServingError], str] = {
     RequestConflict: "ALREADY_EXISTS",
     QueueFull: "RESOURCE_EXHAUSTED",
     RequestUnfit: "FAILED_PRECONDITION",
+    RequestCancelled: "CANCELLED",
+    RequestExpired: "DEADLINE_EXCEEDED",
+    RequestFailed: "INTERNAL",
+    RequestQuarantined: "FAILED_PRECONDITION",
+    DataLoss: "DATA_LOSS",
+    IndexBeyondLog: "OUT_OF_RANGE",
     NoWorker: "UNAVAILABLE",
     Draining: "UNAVAILABLE",
     StoreUnavailable: "UNAVAILABLE",

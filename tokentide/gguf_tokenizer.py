@@ -1,7 +1,7 @@
-"""How a GGUF file wants its text split before byte-pair merging, as pre-tokenizers of the tokenizers library.
+"""How a GGUF file wants its text split before byte-pair merging.
 
-transformers' own reader knows some of these names and silently takes the GPT-2 split for the others; a wrong split
-gives other ids than the model was trained on. Knows nothing of weights.
+transformers' own reader knows some of these names and silently takes the GPT-2 split for the
+others; a wrong split gives other ids than the model was trained on. Knows nothing of weights.
 """
 
 from pathlib import Path
@@ -43,20 +43,20 @@ SPLITS: dict[str, tuple[str, ...]] = {
 
 
 def set_pre_tokenizer(tokenizer_file: Path, name: str | None) -> str | None:
-    """Make a byte-level tokenizer.json split text as `name` says. Returns a warning where it cannot be sure."""
+    """Make a byte-level tokenizer.json split text as `name` says. Returns a warning if unsure."""
     from tokenizers import Tokenizer  # noqa: PLC0415 (only the conversion needs it)
 
     splits = SPLITS.get(name or "default")
     if splits is None:
         return (
-            f"the file's pre-tokenizer {name!r} is not known here: text is split as transformers does it, "
-            "which may give other token ids than the model was trained on"
+            f"the file's pre-tokenizer {name!r} is not known here: text is split as transformers "
+            "does it, which may give other token ids than the model was trained on"
         )
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     tokenizer.pre_tokenizer = _pre_tokenizer(splits)
     tokenizer.save(str(tokenizer_file))
     if name is None:
-        return "the file names no pre-tokenizer: text is split by llama.cpp's default, which may not be the model's"
+        return "the file names no pre-tokenizer: llama.cpp's default may not be the model's"
     return None
 
 

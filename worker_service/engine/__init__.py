@@ -1,1 +1,1 @@
-"""The stateful part: a paged key/value cache, a model that reads it, and a step over both. No network."""
+"""The stateful part: a paged cache, a model that reads it, a step over both. No network."""

@@ -68,7 +68,7 @@ class AttentionGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepInput:
-    """One step's tensors. Tokens lie in the order of groups; results are found through the indices."""
+    """One step's tensors. Tokens lie in the order of groups; indices lead back to the rows."""
 
     token_ids_T: Tensor  # int64
     position_T: Tensor  # int64
@@ -113,7 +113,7 @@ def _group_tiles(rows: Many[Row]) -> list[list[Tile]]:
 
 
 def _bucket(tile: Tile) -> tuple[int, int]:
-    """Queries rounded up to powers of four, keys of two; many queries: keys to multiples, for less waste."""
+    """Queries up to a power of four, keys of two; with many queries keys to a multiple."""
     queries = 4 ** -(-(tile.num_queries - 1).bit_length() // 2)
     if queries >= TILE_QUERIES:
         return queries, -(-tile.context // FINE_CONTEXT)

@@ -49,7 +49,7 @@ class BlockAllocator:
         return freed
 
     def distrust(self, block_ids: Iterable[int]) -> list[int]:
-        """Take these blocks, and those computed from them, out of the prefix cache; answers those now free."""
+        """Take these, and all computed from them, out of the prefix cache; answers those freed."""
         freed = self._prefix_cache.forget(block_ids)
         self._free += freed
         return freed
@@ -61,11 +61,13 @@ class BlockAllocator:
         )
 
     def check_invariants(self, tables: Iterable[Sequence[int]]) -> None:
-        """Free + cached + held = total, no block twice; each has as many holders as tables name it."""
+        """Each block is in one state, and has as many holders as tables name it."""
         free, parked = set(self._free), set(self._prefix_cache.parked())
         held = {block_id for block_id, count in enumerate(self._num_holders) if count}
         assert len(free) == len(self._free), "a block is free twice"
-        assert not free & parked and not free & held and not parked & held, "a block is in two states"
+        assert not free & parked and not free & held and not parked & held, (
+            "a block is in two states"
+        )
         assert len(free) + len(parked) + len(held) == self._num_blocks, "a block is lost"
         named = [0] * self._num_blocks
         for table in tables:

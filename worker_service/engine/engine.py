@@ -8,11 +8,12 @@ import logging
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter_ns
 
 import numpy as np
 import torch
 
+from shared.blocks import blocks_for
+from shared.errors import ModelUnusable
 from shared.types import (
     BatchPlan,
     BlockCounts,
@@ -22,7 +23,6 @@ from shared.types import (
     ResidentSequence,
     StepResult,
     StepRow,
-    StepTimings,
     TokenIds,
 )
 from worker_service.engine.batch_input import Row, build_step_input
@@ -31,9 +31,10 @@ from worker_service.engine.memory import KVBudget, MemoryProbe, count_blocks
 from worker_service.engine.model import PagedModel
 from worker_service.engine.model_folder import LoadedModel, load_model
 from worker_service.engine.sampler import Draw, Sampled, sample
-from worker_service.engine.self_check import check_against_itself
+from worker_service.engine.self_check import check_paged_logits, plain_logits
 from worker_service.engine.sequence import Sequence
 from worker_service.engine.sequence_table import SequenceTable, TableLimits
+from worker_service.engine.step_clock import StepClock
 
 log = logging.getLogger(__name__)
 
@@ -108,9 +109,190 @@ class Engine:
         if config.num_threads:
             torch.set_num_threads(config.num_threads)
         loaded = load_model(config.model_dir, config.dtype, config.device)
-        reference = check_against_itself.reference(loaded)
+        expected = plain_logits(loaded)
         model = PagedModel(loaded)
-        check_against_itself(model, loaded, reference)
+        check_paged_logits(model, loaded, expected)
         num_blocks = _num_blocks(config, loaded, model)
-        cache = KVCache(model.layers, num_blocks, config.block_size, loaded.dtype, config.device)
+        try:
+            cache = KVCache(
+                model.layers, num_blocks, config.block_size, loaded.dtype, config.device
+            )
+        except RuntimeError as error:  # torch's word for "no memory"
+            raise ModelUnusable(f"no memory for {num_blocks} blocks: {error}") from error
         return cls(config, _facts(config, loaded, model, num_blocks), model, cache)
+
+    def execute(self, plan: BatchPlan) -> StepResult:
+        """Run one plan. Rows that cannot run, or fail, are refused; a failed sequence is forgotten.
+
+        `timings.idle_ns` is left to the caller, who knows when the plan came.
+        """
+        clock = StepClock()
+        refusals: list[Refusal] = []
+        for release in plan.releases:
+            self._sequences.release(release.handle)
+        for admission in plan.admissions:
+            if refusal := self._sequences.admit(admission):
+                refusals.append(refusal)
+        rows = self._select_rows(plan, refusals)
+        results = self._run_rows(rows, refusals, clock) if rows else ()
+        return StepResult(
+            epoch=plan.epoch,
+            step_id=plan.step_id,
+            rows=tuple(results),
+            refusals=tuple(refusals),
+            blocks=self.blocks(),
+            memory=self.memory(),
+            timings=clock.timings(),
+        )
+
+    def resident(self) -> tuple[ResidentSequence, ...]:
+        return tuple(sequence.resident() for sequence in self._sequences.all())
+
+    def blocks(self) -> BlockCounts:
+        return self._sequences.counts()
+
+    def memory(self) -> MemoryStats:
+        return self._memory.read()
+
+    def forget_all(self) -> None:
+        """Drop every live sequence; computed blocks stay as prefix cache."""
+        self._sequences.clear()
+
+    def check_invariants(self) -> None:
+        self._sequences.check_invariants()
+
+    def _select_rows(self, plan: BatchPlan, refusals: list[Refusal]) -> list[Row]:
+        """The chunks that can run, clamped to what is pending; each has its blocks."""
+        refused = {refusal.handle for refusal in refusals}  # one refusal a handle says enough
+        seen: set[int] = set()
+        rows: list[Row] = []
+        budget = self.facts.max_step_tokens or sum(c.max_num_tokens for c in plan.chunks)
+        for chunk in plan.chunks:
+            if chunk.handle in refused:
+                continue
+            sequence = self._sequences.get(chunk.handle)
+            if sequence is None or chunk.handle in seen:
+                refusals.append(_refuse_handle(chunk.handle, is_known=sequence is not None))
+                continue
+            seen.add(chunk.handle)
+            num_tokens = min(chunk.max_num_tokens, sequence.num_pending_tokens, budget)
+            if num_tokens < 1:
+                continue
+            if refusal := self._sequences.grow(sequence, num_tokens):
+                refusals.append(refusal)
+                continue
+            budget -= num_tokens
+            rows.append(Row(sequence, num_tokens))
+        return rows
+
+    def _run_rows(
+        self, rows: Many[Row], refusals: list[Refusal], clock: StepClock
+    ) -> Many[StepRow]:
+        try:
+            sampled, bad_rows = self._compute(rows, clock)
+        except Exception as error:  # the outermost loop of a step: its rows fail, the worker lives
+            log.exception("a step failed with all its %d rows", len(rows))
+            detail = f"{type(error).__name__}: {error}"
+            refusals += [self._fail(row.sequence, detail) for row in rows]
+            return ()
+        token_ids = iter(sampled.token_ids)
+        results = []
+        for index, row in enumerate(rows):
+            token_id = next(token_ids) if row.samples else None
+            if index in bad_rows:
+                refusals.append(self._fail(row.sequence, "NaN or infinity in the computation"))
+            else:
+                results.append(self._advance(row, token_id))
+        clock.sampled()
+        return results
+
+    def _compute(self, rows: Many[Row], clock: StepClock) -> tuple[Sampled, set[int]]:
+        """One token for each row that samples, and which rows came out as no numbers."""
+        cache, device = self._cache, self._config.device
+        step = build_step_input(rows, cache.block_size, cache.null_block_id, device)
+        clock.prepared()
+        output = self._model.forward(step, cache)
+        is_finite_T = output.is_finite_T.cpu().numpy()  # waits for the device
+        clock.forwarded()
+        sampling = [(index, row) for index, row in enumerate(rows) if row.samples]
+        with torch.inference_mode():
+            sampled = sample(output.logits_RV, [_draw_of(row.sequence) for _, row in sampling])
+        bad_rows = {int(row) for row in np.unique(step.token_row[~is_finite_T])}
+        for (index, _), is_finite in zip(sampling, sampled.is_finite, strict=True):
+            if not is_finite:
+                bad_rows.add(index)
+        return sampled, bad_rows
+
+    def _advance(self, row: Row, token_id: int | None) -> StepRow:
+        """The chunk is computed: count it, let its blocks be found, take its token."""
+        sequence = row.sequence
+        num_cached_tokens, sequence.num_cached_tokens = sequence.num_cached_tokens, 0
+        first_index = sequence.num_output_tokens
+        sequence.num_computed_tokens += row.num_tokens
+        self._sequences.publish(sequence)
+        if token_id is not None:
+            sequence.append(token_id)
+        return StepRow(
+            handle=sequence.handle,
+            num_computed_tokens=row.num_tokens,
+            sampled_ids=() if token_id is None else (token_id,),
+            first_index=first_index,
+            num_cached_tokens=num_cached_tokens,
+            finish=sequence.finish,
+        )
+
+    def _fail(self, sequence: Sequence, detail: str) -> Refusal:
+        """Forget the sequence, and let nobody read what it may have written."""
+        self._cache.zero(self._sequences.fail(sequence))
+        return Refusal(handle=sequence.handle, reason=RefusalReason.FAILED, detail=detail)
+
+
+def _draw_of(sequence: Sequence) -> Draw:
+    return Draw(
+        sampling=sequence.sampling,
+        token_index=sequence.num_output_tokens,
+        forbidden_ids=() if sequence.can_stop() else tuple(sequence.stop_ids),
+    )
+
+
+def _refuse_handle(handle: int, *, is_known: bool) -> Refusal:
+    if is_known:
+        return Refusal(
+            handle=handle, reason=RefusalReason.DUPLICATE_HANDLE, detail="two chunks in one plan"
+        )
+    return Refusal(handle=handle, reason=RefusalReason.UNKNOWN_HANDLE)
+
+
+def _num_blocks(config: EngineConfig, loaded: LoadedModel, model: PagedModel) -> int:
+    budget = KVBudget(
+        num_blocks=config.num_blocks,
+        num_bytes=config.kv_memory_bytes,
+        share=config.kv_memory_share,
+    )
+    return count_blocks(
+        budget,
+        block_bytes(model.layers, config.block_size, loaded.dtype),
+        config.max_sequences * blocks_for(loaded.max_model_tokens, config.block_size),
+        config.device,
+    )
+
+
+def _facts(
+    config: EngineConfig, loaded: LoadedModel, model: PagedModel, num_blocks: int
+) -> ModelFacts:
+    device = config.device
+    if device.startswith("cuda"):
+        device = f"{device} ({torch.cuda.get_device_name(torch.device(device))})"
+    return ModelFacts(
+        model_name=config.model_name or config.model_dir.resolve().name,
+        fingerprint=loaded.fingerprint,
+        dtype=config.dtype,
+        device=device,
+        block_size=config.block_size,
+        num_blocks=num_blocks,
+        max_model_tokens=loaded.max_model_tokens,
+        logits_width=model.logits_width,
+        eos_token_ids=loaded.eos_token_ids,
+        max_step_tokens=config.max_step_tokens,
+        max_sequences=config.max_sequences,
+    )

@@ -21,7 +21,7 @@ STATM = Path("/proc/self/statm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVBudget:
-    """What the cache may take: an explicit number of blocks, of bytes, or a share of what is free."""
+    """What the cache may take: a number of blocks, of bytes, or a share of what is free."""
 
     num_blocks: int = 0  # 0 = by bytes
     num_bytes: int = 0  # 0 = a share of free memory

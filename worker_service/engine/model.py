@@ -56,7 +56,11 @@ class PagedModel:
         finite: list[Tensor] = []
 
         def attend_paged(
-            layer: int, query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, options: AttentionOptions
+            layer: int,
+            query_THD: Tensor,
+            key_TKD: Tensor,
+            value_TKD: Tensor,
+            options: AttentionOptions,
         ) -> Tensor:
             cache.layers[layer].write(step.slot_T, key_TKD, value_TKD)
             out_THD = attend(query_THD, cache.layers[layer], step.groups, options)
@@ -86,7 +90,11 @@ class PagedModel:
         shapes: dict[int, LayerShape] = {}
 
         def record(
-            layer: int, query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, options: AttentionOptions
+            layer: int,
+            query_THD: Tensor,
+            key_TKD: Tensor,
+            value_TKD: Tensor,
+            options: AttentionOptions,
         ) -> Tensor:
             _, num_kv_heads, key_width = key_TKD.shape
             shapes[layer] = LayerShape(
@@ -133,7 +141,10 @@ class _Socket:
         _mask: Tensor | None,
         **asked: Any,
     ) -> tuple[Tensor, None]:
-        """What transformers calls: query [1, H, T, D], key and value [1, K, T, D]; gives [1, T, H, D]."""
+        """What transformers calls, with query [1, H, T, D], key and value [1, K, T, D].
+
+        Answers [1, T, H, D].
+        """
         assert self._attend is not None, "attention outside a step"
         if unknown := [name for name in _UNSUPPORTED if asked.get(name) is not None]:
             raise ModelUnusable(f"attention with {', '.join(unknown)} is not supported")

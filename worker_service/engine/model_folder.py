@@ -87,9 +87,10 @@ def _read_config(model_dir: Path) -> Any:
 
 
 def _read_network(model_dir: Path, dtype: str, device: str) -> Any:
-    transformers_logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    loaded: Any  # with output_loading_info a pair, which the library's types do not say
     try:
-        network, info = AutoModelForCausalLM.from_pretrained(
+        loaded = AutoModelForCausalLM.from_pretrained(
             model_dir,
             dtype=DTYPES[dtype],
             local_files_only=True,
@@ -98,21 +99,28 @@ def _read_network(model_dir: Path, dtype: str, device: str) -> Any:
         )
     except Exception as error:  # whatever a broken or unknown folder makes transformers raise
         raise ModelUnusable(f"{model_dir}: {_first_line(error)}") from error
+    network, info = loaded
     if absent := sorted(info["missing_keys"]) + sorted(map(str, info["mismatched_keys"])):
         raise ModelUnusable(f"{model_dir}: weights absent or of the wrong shape: {absent[0]}, ...")
     if getattr(network, "_is_stateful", False):
-        raise ModelUnusable(f"{network.config.model_type}: layers with a running state are not supported")
+        raise ModelUnusable(
+            f"{network.config.model_type}: layers with a running state are not supported"
+        )
     return network.eval().requires_grad_(False).to(device)
 
 
 def _max_model_tokens(config: Any) -> int:
-    """Positions the model has. Where rotary angles change with the length of the batch, as far as they do not."""
+    """Positions the model has.
+
+    Where rotary angles change with the longest context of the batch: as far as they do not.
+    """
     longest = getattr(config, "max_position_embeddings", None)
     if not longest:
         raise ModelUnusable(f"{config.model_type}: the config names no max_position_embeddings")
     rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") in _LENGTH_DEPENDENT_ROPE:
-        return int(rope.get("original_max_position_embeddings") or longest)
+    for part in (rope, *(value for value in rope.values() if isinstance(value, dict))):
+        if part.get("rope_type") in _LENGTH_DEPENDENT_ROPE:
+            longest = min(longest, part.get("original_max_position_embeddings") or longest)
     return int(longest)
 
 
@@ -129,7 +137,7 @@ def _eos_token_ids(model_dir: Path, config: Any) -> tuple[int, ...]:
 
 
 def _fingerprint(model_dir: Path, weights: list[Path], dtype: str) -> str:
-    """SHA-256 over dtype, weights, model config and tokenizer files, each with its name and length."""
+    """SHA-256 over dtype, weights, config and tokenizer files, each with its name and length."""
     digest = hashlib.sha256(dtype.encode())
     others = [model_dir / name for name in ("config.json", *_TOKENIZER_FILES)]
     for path in [*weights, *(path for path in others if path.is_file())]:

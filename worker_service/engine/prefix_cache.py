@@ -57,7 +57,7 @@ class PrefixCache:
         self._parked[block_id] = None
 
     def unpark(self, block_id: int) -> None:
-        """Somebody holds it again, or for the first time; unknown blocks are none of its business."""
+        """Somebody holds it again. Blocks that are not parked are left as they are."""
         self._parked.pop(block_id, None)
 
     def evict(self) -> int | None:
@@ -69,7 +69,7 @@ class PrefixCache:
         return block_id
 
     def forget(self, block_ids: Iterable[int]) -> list[int]:
-        """Unpublish these blocks and all that was computed from them. Answers those that were parked."""
+        """Unpublish these and all computed from them. Answers those that were parked."""
         were_parked = []
         doomed = [block_id for block_id in block_ids if block_id in self._keys]
         while doomed:

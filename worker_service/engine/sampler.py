@@ -102,8 +102,13 @@ class _Columns:
     vocabulary: int
 
     def rows(self, index_R: Tensor) -> "_Columns":
-        columns = (self.top_k, self.top_p, self.min_p, self.uniform)
-        return _Columns(*(column[index_R] for column in columns), self.vocabulary)
+        return _Columns(
+            self.top_k[index_R],
+            self.top_p[index_R],
+            self.min_p[index_R],
+            self.uniform[index_R],
+            self.vocabulary,
+        )
 
 
 def _columns(draws: Sequence[Draw], vocabulary: int, device: torch.device) -> _Columns:
@@ -177,7 +182,7 @@ def _place(
 def _num_kept(
     probs_RC: Tensor, running_RC: Tensor, total_R1: Tensor, columns: _Columns
 ) -> tuple[Tensor, Tensor]:
-    """Length of the beginning that is kept, more than C where it ends elsewhere; False where unknown.
+    """Length of the beginning that is kept, more than C where it ends elsewhere; and if known.
 
     It is unknown where top-k ends beyond the candidates: what it keeps cannot be summed.
     """

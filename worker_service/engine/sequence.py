@@ -19,7 +19,7 @@ from worker_service.engine.prefix_cache import ROOT, BlockKey
 
 @dataclass(slots=True, kw_only=True)
 class Sequence:
-    """Tokens [0, num_computed_tokens) are in the cache, [num_computed_tokens, num_tokens) are pending."""
+    """Tokens [0, num_computed_tokens) are in the cache, the rest up to num_tokens are pending."""
 
     request_id: str
     assignment: Assignment
@@ -76,7 +76,7 @@ class Sequence:
         return max(0, blocks_for(num_computed_tokens, block_size) - len(self.block_table))
 
     def append(self, token_id: int) -> None:
-        """Take a sampled token, and finish if it ends the sequence. A stop token wins over the length."""
+        """Take a sampled token; finish if it ends the sequence. A stop token wins over length."""
         may_stop = self.can_stop()
         self.token_ids.append(token_id)
         if may_stop and token_id in self.stop_ids:

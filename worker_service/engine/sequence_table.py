@@ -4,7 +4,6 @@ Knows nothing of tensors or models; every method either does all it says or chan
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shared.blocks import blocks_for, blocks_to_run
@@ -69,7 +68,7 @@ class SequenceTable:
         return None
 
     def grow(self, sequence: Sequence, num_tokens: int) -> Refusal | None:
-        """Give the sequence the blocks that computing so many more tokens needs, or answer why not."""
+        """Give it the blocks that computing so many more tokens needs, or answer why not."""
         num_short = sequence.num_blocks_short(
             sequence.num_computed_tokens + num_tokens, self._limits.block_size
         )
@@ -107,13 +106,13 @@ class SequenceTable:
             parent = key
 
     def release(self, handle: int) -> None:
-        """Forget the sequence; its published blocks stay as prefix cache. An unknown handle is no fault."""
+        """Forget the sequence; its published blocks stay cached. An unknown handle is no fault."""
         sequence = self._sequences.pop(handle, None)
         if sequence is not None:
             self._allocator.free(sequence.block_table)
 
     def fail(self, sequence: Sequence) -> list[int]:
-        """Forget a sequence whose keys and values cannot be trusted. Answers the blocks it leaves free."""
+        """Forget a sequence whose keys and values are not to be trusted. Answers freed blocks."""
         del self._sequences[sequence.handle]
         freed = self._allocator.distrust(sequence.block_table)
         return freed + self._allocator.free(sequence.block_table)
@@ -180,5 +179,3 @@ def _sampling_fault(sampling: SamplingParams) -> str:
     if not 0 <= sampling.seed < 2**64 or not 0 <= sampling.child_index < 2**64:
         return "seed and child index must be in [0, 2**64)"
     return ""
-
-

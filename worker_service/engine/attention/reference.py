@@ -78,10 +78,8 @@ def _flatten(out_BQHD: Tensor, group: AttentionGroup) -> Tensor:
     return out_nHD if group.real_n is None else out_nHD.index_select(0, group.real_n)
 
 
-def _mask(
-    group: AttentionGroup, num_keys: int, window: int | None, dtype: torch.dtype
-) -> Tensor:
-    """Additive, [B, 1, Q, L]: 0 where a query sees a key, -inf elsewhere. Made once a step for all layers."""
+def _mask(group: AttentionGroup, num_keys: int, window: int | None, dtype: torch.dtype) -> Tensor:
+    """Additive, [B, 1, Q, L]: 0 where a query sees a key, else -inf. Made once, for all layers."""
     mask = group.masks.get((window, dtype))
     if mask is None:
         position_BQ1 = group.position_BQ[:, :, None]
