@@ -90,6 +90,7 @@ class Membership:
         self._beats: dict[str, tuple[int, float, float]] = {}  # beat, changed at, first seen
         self._still: dict[str, tuple[int, int, float]] = {}  # epoch, beat, unchanged since
         self._is_draining = False
+        self.is_store_there = False
         self.workers: dict[str, SeenWorker] = {}
         self.pool = PoolTotals()
         self.ended_totals = StepTotals()  # of drivers that are over
@@ -219,8 +220,9 @@ class Membership:
             try:
                 self.pool = await self._store.beat(self._replica_id)
             except StoreUnavailable:
-                logger.debug("no beat: the store is away")
+                self.is_store_there = False
             else:
+                self.is_store_there = True
                 self._note_beats(self.pool.replica_beats)
             await asyncio.sleep(self._settings.beat_s)
 

@@ -42,7 +42,7 @@ class TextCodec:
     def load(cls, folder: Path) -> "TextCodec":
         """Read a folder of tokenizer files. Raises ModelUnusable. Blocks for about a second, once."""
         from tokenizers import Tokenizer  # noqa: PLC0415 (slow to import)
-        from transformers.utils import chat_template_utils  # noqa: F401, PLC0415 (pays here, not at the first chat)
+        from transformers.utils import chat_template_utils  # noqa: F401, PLC0415
 
         try:
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -2,8 +2,8 @@
 
 Two looks: `check_fields` at what the client sent, before anything is spent on it; `check_length`
 once the prompt is tokenized, against what the workers can run. Each reports all that is wrong with
-a request at once, under the field paths of generation.proto. Standard library only; knows nothing of
-protobuf.
+a request at once, under the field paths of generation.proto. Standard library only; knows
+nothing of protobuf.
 """
 
 import math
@@ -57,10 +57,10 @@ def check_length(
     elif room is not None and not any(c.fits(num_prompt_tokens, wanted) for c in capacities):
         findings.add(
             "stopping.max_tokens",
-            f"{num_prompt_tokens} prompt tokens and {wanted} output tokens: {_room(room)}",
+            f"{num_prompt_tokens} prompt tokens and {_short(wanted)} output tokens: {_room(room)}",
         )
     if not findings.violations and min_tokens > wanted:
-        findings.add("stopping.min_tokens", f"{min_tokens} is more than max_tokens, {wanted}")
+        findings.add("stopping.min_tokens", f"{_short(min_tokens)} is more than max_tokens, {wanted}")
     findings.raise_if_any()
     return wanted
 

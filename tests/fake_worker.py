@@ -1,7 +1,8 @@
 """A worker's engine without a model: block-exact accounts, tokens that are a function of the seed.
 
-Same interface and semantics as `worker_service.engine.engine.Engine` (design.md section 4): releases,
-then admissions that take all blocks of prompt and log at once or are refused, then chunks, clamped.
+Same interface and semantics as `worker_service.engine.engine.Engine` (design.md section 4): first
+releases, then admissions, which take all blocks of prompt and log at once or are refused, then
+chunks, clamped.
 """
 
 import hashlib
@@ -132,7 +133,7 @@ class FakeWorker:
         assert counts.free + counts.cached + counts.held == counts.total, counts
 
     def _release(self, handle: int) -> None:
-        """Blocks whose tokens are all computed stay as prefix cache. An unknown handle is no fault."""
+        """Full blocks stay as prefix cache. An unknown handle is no fault."""
         sequence = self._sequences.pop(handle, None)
         if sequence is not None:
             num_full = sequence.num_computed_tokens // self.block_size

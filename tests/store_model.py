@@ -31,6 +31,7 @@ from shared.types import Assignment, FinishReason
 LAPSE_LIMIT = 32
 SILENT_REPLICA_MS = 60_000
 LIVE = ("waiting", "running")
+NO_ASSIGNMENT = Assignment(0, 0)
 STATUS = {
     FinishReason.CANCELLED: "cancelled",
     FinishReason.EXPIRED: "expired",
@@ -46,7 +47,7 @@ class Request:
     deadline_ms: int | None
     status: str = "waiting"
     worker: str = ""
-    assignment: Assignment = Assignment(0, 0)
+    assignment: Assignment = NO_ASSIGNMENT
     attempts: int = 0
     log: list[int] = field(default_factory=list)
     flag: FinishReason | None = None

@@ -52,7 +52,7 @@ def default_cache_dir() -> Path:
 
 
 def build_once(folder: Path, build: Callable[[Path], None], report: Progress) -> Path:
-    """`folder`, made by `build(staging)` as staging/model if absent. It appears whole or not at all."""
+    """`folder`, made by `build(staging)` as staging/model. It appears whole or not at all."""
     if folder.is_dir():
         return folder
     try:

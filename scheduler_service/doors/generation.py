@@ -17,6 +17,8 @@ from shared.types import FinishReason
 from shared.validation import Capacity, RawRequest
 from shared.wire.generation import cause_to_pb, raw_request_from_pb
 
+MAX_DEADLINE_S = 7 * 24 * 3600  # a longer RPC deadline means none
+
 # ruff: noqa: N802 (method names are the contract's)
 
 
@@ -160,7 +162,7 @@ def _opening_chunk(request_id: str, spec: RequestSpec) -> pb.GenerateChunk:
 def _with_deadline(raw: RawRequest, context: grpc.aio.ServicerContext) -> RawRequest:
     """The shorter of the field and the RPC's own deadline."""
     remaining_s = context.time_remaining()
-    if remaining_s is None or remaining_s > 10 * 365 * 86400:
+    if remaining_s is None or remaining_s > MAX_DEADLINE_S:
         return raw
     remaining_ms = max(1, int(remaining_s * 1e3))
     if raw.timeout_ms and raw.timeout_ms <= remaining_ms:

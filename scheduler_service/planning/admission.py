@@ -1,6 +1,7 @@
-"""Whether a request fits: ever, on a worker of some description, and now, into the blocks that are left.
+"""Whether a request fits: ever, on a worker of some description, and now, into the blocks left.
 
-The same formula at submit and at run time: what `can_ever_run` lets in never blocks a queue for ever.
+One formula, at submit and at run time: what `can_ever_run` lets in never blocks a queue for ever.
+Knows nothing of turns or budgets.
 """
 
 from enum import StrEnum
@@ -75,8 +76,8 @@ def will_grow(sequence: RunningSequence | WaitingRequest, num_blocks: int, block
 def admission_blocks(request: WaitingRequest, block_size: int) -> int:
     """Blocks to charge for an admission: prompt, log, and the token sampled after them.
 
-    The worker takes those of prompt and log at once; the plan after it, sent before anyone knows of a
-    prefix hit, may already compute the sampled token.
+    The worker takes those of prompt and log at once. The plan after it, sent before anyone knows of
+    a prefix hit, may compute the sampled token already.
     """
     most = request.num_prompt_tokens + request.max_tokens - 1
     return blocks_for(min(request.num_tokens + 1, most), block_size)

@@ -21,7 +21,10 @@ def turn_order(decodes: Sequence[RunningSequence]) -> list[RunningSequence]:
 def prompt_order(
     prompts: Sequence[RunningSequence], max_prompt_skips: int
 ) -> list[RunningSequence]:
-    """Those passed over `max_prompt_skips` times, oldest first; then by class, shortest remaining first."""
+    """First those passed over `max_prompt_skips` times, oldest first.
+
+    Then the others: most important class first, in it shortest remaining first.
+    """
 
     def key(sequence: RunningSequence) -> tuple[int, int, int, int]:
         if sequence.num_skips >= max_prompt_skips:

@@ -13,9 +13,7 @@ class SkipReason(StrEnum):
     OVER_TOKEN_BUDGET = "over_token_budget"
     NO_FREE_BLOCKS = "no_free_blocks"
     SEQUENCE_CAP = "sequence_cap"
-    BEHIND_BLOCKED_HEAD = (
-        "behind_blocked_head"  # it would fit, but the head has been bypassed often enough
-    )
+    BEHIND_BLOCKED_HEAD = "behind_blocked_head"  # it fits, but the head may not be passed again
     UNFIT_HERE = "unfit_here"  # it can never fit this worker
     PREEMPTED = "preempted"
     NOT_CLAIMED = "not_claimed"  # another driver was first, or it was cancelled
@@ -32,9 +30,7 @@ class Limits:
 
     token_budget: int = 512  # most tokens computed in one step, prefill and decode together
     max_sequences: int = 64  # most live sequences on the worker
-    chunk_size: int = (
-        0  # most prompt tokens of one request in one step; 0 = bounded by the budget only
-    )
+    chunk_size: int = 0  # most prompt tokens of one request in one step; 0 = the budget's bound
     max_bypasses: int = 16  # so many requests may pass a blocked head, then none
     max_prompt_skips: int = 8  # a prompt passed over in so many steps goes before shorter ones
     max_partial_prompts: int = 0  # prompts that a step may leave half computed; 0 = unbounded
@@ -95,11 +91,12 @@ class WaitingRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """`num_available_blocks` is what the worker last reported free or cached, less what plans in flight may take.
+    """`num_available_blocks`: last reported free or cached, less what plans in flight may take.
 
-    Blocks given back by a release count only after the worker has reported them. Until then the sequence
-    stays in `running` as ending, or its blocks are in `num_returning_blocks`: nobody is admitted into them, but nobody
-    is preempted for what they will cover. The plan made from a snapshot releases all that is ending before it admits.
+    Blocks given back by a release count only after the worker has reported them. Until then their
+    sequence stays in `running` as ending, or they are in `num_returning_blocks`: nobody is admitted
+    into them, but nobody is preempted for what they will cover. The plan made from a snapshot
+    releases all that is ending before it admits.
     """
 
     running: tuple[RunningSequence, ...] = ()

@@ -67,6 +67,7 @@ def submit_arguments(request: NewRequest) -> tuple[bytes | str | int, ...]:
         f"{request.request_id}: priority {request.priority}"
     )
     watch = request.watch
+    assert watch is None or watch.nonce, f"{request.request_id}: a watch without a nonce"
     return (
         request.request_id,
         request.payload_hash,

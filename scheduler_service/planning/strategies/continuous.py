@@ -287,8 +287,8 @@ class _Door:
     def _reserve(self, request: WaitingRequest, num_blocks: int) -> int:
         """Blocks to leave free: none if it runs alone, else the watermark.
 
-        One that ran before, likely preempted, also leaves the next block of everyone, itself included:
-        else it would be the next victim.
+        One that ran before, likely preempted, also leaves the next block of everyone, itself
+        included: else it would be the next victim.
         """
         if not self._num_sequences:
             return 0

@@ -6,6 +6,6 @@ from scheduler_service.planning.snapshot import Decision, Snapshot
 
 
 class Strategy(Protocol):
-    """A frozen dataclass: its fields are the strategy's own settings. Keeps nothing between steps."""
+    """A frozen dataclass of the strategy's own settings. Keeps nothing between steps."""
 
     def plan(self, snapshot: Snapshot) -> Decision: ...

@@ -1,0 +1,59 @@
+"""What both services' processes do alike: bind ports, announce them, stop at a signal, run the loop."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from shared.errors import SettingError
+
+
+def bind(server: grpc.aio.Server, host: str, port: int) -> int:
+    """The port in use. Raises SettingError when it is taken."""
+    try:
+        bound = server.add_insecure_port(f"{host}:{port}")
+    except RuntimeError as error:
+        raise SettingError(f"port {port} on {host} is in use or not ours to bind") from error
+    if bound == 0:
+        raise SettingError(f"port {port} on {host} is in use or not ours to bind")
+    return int(bound)
+
+
+def announce(path: str, ports: dict[str, int]) -> None:
+    """Tell the launcher, atomically, that we serve and where."""
+    if path:
+        staging = Path(f"{path}.{os.getpid()}")
+        staging.write_text(json.dumps({**ports, "pid": os.getpid()}))
+        staging.rename(path)
+
+
+async def wait_stop_signal() -> None:
+    """Returns at the first SIGTERM or SIGINT; a second one ends the process at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    await stop.wait()
+
+
+def run_loop(main: Coroutine[Any, Any, int]) -> int:
+    """On uvloop where it is installed."""
+    factory = None
+    with contextlib.suppress(ImportError):
+        import uvloop  # noqa: PLC0415 (optional)
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(main)

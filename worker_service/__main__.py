@@ -1,0 +1,140 @@
+"""The worker's process: everything is built here."""
+
+import asyncio
+import contextlib
+import logging
+import sys
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+
+from shared.errors import ModelUnusable, SettingError
+from shared.grpc_link import INTERNAL_SERVER_OPTIONS
+from shared.pb import worker_pb2_grpc
+from shared.serving_process import announce, bind, run_loop, wait_stop_signal
+from shared.settings import PRINT_FLAG, fail, split_flag
+from shared.telemetry import set_up_logs
+from shared.types import WorkerDescription
+from worker_service.config import WorkerSettings
+from worker_service.session import SessionLimits, WorkerSession
+
+logger = logging.getLogger("worker")
+
+SERVICE_NAME = "tokentide.v1.Worker"
+STOP_GRACE_S = 2.0
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    only_print, rest = split_flag(sys.argv[1:] if args is None else args, PRINT_FLAG)
+    try:
+        settings = WorkerSettings.read(rest)
+        if only_print:
+            print(settings.as_json())
+            return 0
+        set_up_logs(settings.log_level, settings.log_format, "worker")
+        return run_loop(serve(settings))
+    except (SettingError, ModelUnusable) as error:
+        return fail(error)
+
+
+async def serve(settings: WorkerSettings) -> int:
+    server = grpc.aio.server(options=INTERNAL_SERVER_OPTIONS)
+    port = bind(server, settings.host, settings.port)  # before the model: a taken port fails fast
+    with ThreadPoolExecutor(1, thread_name_prefix="compute") as thread:
+        engine = await asyncio.get_running_loop().run_in_executor(thread, _load, settings)
+        # Only now: the modules behind it import torch.
+        from worker_service.compute import ThreadCompute  # noqa: PLC0415
+        from worker_service.servicer import WorkerServicer  # noqa: PLC0415
+
+        session = WorkerSession(
+            _describe(engine.facts, settings, port),
+            ThreadCompute(engine, thread),
+            draw_incarnation=_draw_incarnation,
+            limits=SessionLimits(silence_s=settings.driver_silence_s),
+        )
+        health = health_aio.HealthServicer()
+        for name in ("", SERVICE_NAME):
+            await health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        worker_pb2_grpc.add_WorkerServicer_to_server(
+            WorkerServicer(session, Path(settings.model)), server
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(health, server)
+        await server.start()
+        announce(settings.announce, {"port": port})
+        logger.info("serving %s on %s:%d", engine.facts.model_name, settings.host, port)
+        await _run(session, server, health)
+    return 0
+
+
+async def _run(session: WorkerSession, server: grpc.aio.Server, health: health_aio.HealthServicer) -> None:
+    running = asyncio.create_task(session.run())
+    stopping = asyncio.create_task(wait_stop_signal())
+    try:
+        await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
+        await health.enter_graceful_shutdown()
+    finally:
+        stopping.cancel()
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+        await server.stop(STOP_GRACE_S)
+
+
+def _load(settings: WorkerSettings) -> Any:
+    from worker_service.engine.engine import Engine, EngineConfig  # noqa: PLC0415 (imports torch)
+
+    device = settings.device
+    if device == "auto":
+        import torch  # noqa: PLC0415
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return Engine.load(
+        EngineConfig(
+            model_dir=Path(settings.model),
+            model_name=settings.model_name,
+            dtype=settings.dtype,
+            device=device,
+            block_size=settings.block_size,
+            kv_memory_bytes=settings.kv_memory,
+            kv_memory_share=settings.kv_memory_share,
+            num_blocks=settings.num_blocks,
+            prefix_cache=settings.prefix_cache,
+            max_sequences=settings.max_sequences,
+            max_step_tokens=settings.max_step_tokens,
+            num_threads=settings.threads,
+        )
+    )
+
+
+def _draw_incarnation() -> str:
+    return uuid.uuid4().hex
+
+
+def _describe(facts: Any, settings: WorkerSettings, port: int) -> WorkerDescription:
+    return WorkerDescription(
+        incarnation=_draw_incarnation(),
+        name=settings.name or f"{settings.host}:{port}",
+        model=facts.model_name,
+        fingerprint=facts.fingerprint,
+        dtype=facts.dtype,
+        device=facts.device,
+        block_size=facts.block_size,
+        num_blocks=facts.num_blocks,
+        max_model_tokens=facts.max_model_tokens,
+        logits_width=facts.logits_width,
+        eos_token_ids=facts.eos_token_ids,
+        max_step_tokens=facts.max_step_tokens,
+        max_sequences=facts.max_sequences,
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

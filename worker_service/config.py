@@ -1,0 +1,49 @@
+"""The worker's settings."""
+
+import re
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from shared.settings import ServiceSettings
+
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+def parse_bytes(value: object) -> object:
+    """`512MiB`, `2G`, `1.5gb` or a plain number of bytes."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?)(?:i?b)?\s*", value.lower())
+    if found is None:
+        raise ValueError(f"{value!r} is no amount of memory; write 2GiB or 512MiB")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+class WorkerSettings(ServiceSettings):
+    """A worker: one model on one device."""
+
+    section: ClassVar[str] = "worker"
+
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(50061, ge=0, le=65535, description="port; 0 = any free one")
+    model: str = Field(..., description="Hugging Face folder of the model")
+    model_name: str = Field("", description="what clients call it; empty = the folder's name")
+    name: str = Field("", description="a label for people; empty = host and port")
+    announce: str = Field("", description="file that gets the bound port as JSON, once serving")
+
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
+    block_size: int = Field(16, ge=1, le=1024, description="tokens a block of the KV cache")
+    kv_memory: Annotated[int, BeforeValidator(parse_bytes)] = Field(
+        0, ge=0, description="memory of the KV cache (2GiB); 0 = a share of what is free"
+    )
+    kv_memory_share: float = Field(0.5, gt=0, lt=1, description="share of free memory for it")
+    num_blocks: int = Field(0, ge=0, description="blocks of the cache; 0 = by memory")
+    prefix_cache: bool = Field(True, description="keep computed blocks for equal prefixes")
+    max_sequences: int = Field(256, ge=1, description="most live sequences")
+    max_step_tokens: int = Field(0, ge=0, description="most tokens in one step; 0 = any")
+    threads: int = Field(0, ge=0, description="compute threads; 0 = as torch chooses")
+    driver_silence_s: float = Field(2.0, gt=0, description="a silent driver may be replaced")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
