@@ -216,9 +216,10 @@ def _end_of(row: CommitRow, finish: FinishReason) -> LogEnd:
 async def keep_watching(
     store: RequestStore, replica_id: str, watched: dict[str, str], every_s: float
 ) -> None:
-    """Refresh, in batches, the watches of the streams that are open here: request id -> nonce."""
+    """Refresh, in batches, the watches of the streams that are open here: nonce -> request id."""
     while True:
         await asyncio.sleep(every_s)
         if watched:
             with contextlib.suppress(StoreUnavailable):
-                await store.refresh_watches(replica_id, list(watched.items()))
+                pairs = [(request_id, nonce) for nonce, request_id in watched.items()]
+                await store.refresh_watches(replica_id, pairs)

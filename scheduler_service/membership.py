@@ -142,6 +142,8 @@ class Membership:
                     logger.debug("worker %s: %s", address, error)
                 except StoreRefused as error:
                     logger.error("worker %s is not of this pool: %s", address, error)
+                except Exception:  # our mistake: this worker is tried anew, the others go on
+                    logger.exception("tending %s failed", address)
                 await asyncio.sleep(self._settings.reconnect_s)
         finally:
             await port.close()
@@ -160,7 +162,6 @@ class Membership:
                 seen = self._see(port, description, stats)
                 now_s = asyncio.get_running_loop().time()
                 if driving is not None and driving.done():
-                    driving.result()
                     driving = undriven_s = None
                 if driving is not None:
                     self._yield_to_preferred(seen)
@@ -209,6 +210,8 @@ class Membership:
         try:
             reason = await driver.run()
             logger.info("no longer driving %s: %s", name, reason)
+        except Exception:  # our mistake: the worker keeps its rows, somebody drives it anew
+            logger.exception("driving %s failed", name)
         finally:
             seen.driver = None
             self.ended_totals.add(driver.totals)

@@ -72,7 +72,7 @@ class OutputCursor:
         -1 = all. With `visible_chars` -1 the text is that of the visible tokens. Give the last ids
         here and not to `push`: what `push` has delivered cannot be taken back.
         """
-        if visible_chars < 0 <= visible_tokens:
+        if visible_chars < 0 <= visible_tokens:  # the usual end: nothing needs decoding again
             ids = ids[: max(0, visible_tokens - self.num_tokens)]
         self._push(ids)
         if visible_chars < 0 <= visible_tokens < self.num_tokens:

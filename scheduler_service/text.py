@@ -40,8 +40,10 @@ class TextCodec:
 
     @classmethod
     def load(cls, folder: Path) -> "TextCodec":
-        """Read a folder of tokenizer files. Raises ModelUnusable. Blocks for about a second, once."""
+        """Read a folder of tokenizer files. Raises ModelUnusable. Blocks for up to a second."""
         from tokenizers import Tokenizer  # noqa: PLC0415 (slow to import)
+
+        # imported here, so that the first chat does not pay for it
         from transformers.utils import chat_template_utils  # noqa: F401, PLC0415
 
         try:

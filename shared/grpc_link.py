@@ -5,6 +5,7 @@ liveness is the session's own heartbeats. `grpc.http2.ping_timeout_ms` is set be
 which alone left a stopped peer unnoticed for 60 s.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -13,6 +14,8 @@ from google.protobuf.message import Message
 
 Out = TypeVar("Out")
 In = TypeVar("In")
+
+_BROKEN = (grpc.aio.BaseError, grpc.RpcError, grpc.aio.UsageError)
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
@@ -54,15 +57,16 @@ class ServerLink(Generic[Out, In]):
         self._to_pb = to_pb
 
     async def send(self, message: Out) -> None:
+        packed = self._to_pb(message)
         try:
-            await self._context.write(self._to_pb(message))
-        except (grpc.aio.BaseError, grpc.RpcError) as error:
+            await self._context.write(packed)
+        except _BROKEN as error:
             raise ConnectionError(str(error)) from error
 
     async def receive(self) -> In | None:
         try:
             message = await self._context.read()
-        except (grpc.aio.BaseError, grpc.RpcError):
+        except _BROKEN:
             return None
         return None if message is grpc.aio.EOF else self._from_pb(message)
 
@@ -84,15 +88,16 @@ class ClientLink(Generic[Out, In]):
         self._to_pb = to_pb
 
     async def send(self, message: Out) -> None:
+        packed = self._to_pb(message)
         try:
-            await self._call.write(self._to_pb(message))
-        except (grpc.aio.BaseError, grpc.RpcError) as error:
+            await self._call.write(packed)
+        except (*_BROKEN, asyncio.InvalidStateError) as error:
             raise ConnectionError(str(error)) from error
 
     async def receive(self) -> In | None:
         try:
             message = await self._call.read()
-        except (grpc.aio.BaseError, grpc.RpcError):
+        except _BROKEN:
             return None
         return None if message is grpc.aio.EOF else self._from_pb(message)
 

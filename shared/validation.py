@@ -60,7 +60,9 @@ def check_length(
             f"{num_prompt_tokens} prompt tokens and {_short(wanted)} output tokens: {_room(room)}",
         )
     if not findings.violations and min_tokens > wanted:
-        findings.add("stopping.min_tokens", f"{_short(min_tokens)} is more than max_tokens, {wanted}")
+        findings.add(
+            "stopping.min_tokens", f"{_short(min_tokens)} is more than {wanted}, max_tokens"
+        )
     findings.raise_if_any()
     return wanted
 

@@ -174,9 +174,9 @@ class StoreModel:
     async def claim(
         self, fence: Fence, request_ids: Sequence[str], at_least: int = 1
     ) -> ClaimOutcome:
+        nonces = {request_id: self.draw_nonce() for request_id in dict.fromkeys(request_ids)}
         self._check(fence)
         self._lapse()
-        nonces = {request_id: self.draw_nonce() for request_id in dict.fromkeys(request_ids)}
         chosen = [
             r for r in self._live(nonces) if _is_claimable(r, fence.incarnation, self.now_ms())
         ]

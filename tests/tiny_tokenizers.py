@@ -1,4 +1,4 @@
-"""Tiny tokenizers of the two kinds that matter for text: byte-level, and words with byte fallback."""
+"""Tiny tokenizers of the two kinds that matter for text: byte-level, and with byte fallback."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ CHATML = (
 
 
 def byte_level_tokenizer() -> Tokenizer:
-    """All 256 bytes, a few merges (one straddles characters), two special tokens; id 400 after a hole."""
+    """All 256 bytes, a few merges (one straddles characters), two special tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {char: index for index, char in enumerate(alphabet)}
     merges = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("ð", "Ł"), ("©", "Ã")]

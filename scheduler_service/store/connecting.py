@@ -25,7 +25,6 @@ def connection_maker(url: str, *, io_timeout_s: float) -> Callable[[], Connectio
         "socket_connect_timeout": io_timeout_s,
         "retry": Retry(NoBackoff(), 0),  # the lane connects again by itself
         "health_check_interval": 0,
-        "lib_name": "tokentide",
     }
     if kind is redis_connection.UnixDomainSocketConnection:
         arguments.pop("socket_connect_timeout")

@@ -71,6 +71,7 @@ class Lane:
 
     def start(self) -> None:
         self._actor = asyncio.create_task(self._run(), name="store lane")
+        self._actor.add_done_callback(self._on_end)
 
     async def call(self, *command: Argument) -> Any:
         """The server's reply. Raises StoreUnavailable if there is none: it may have run; ResponseError if refused."""
@@ -86,9 +87,7 @@ class Lane:
     async def close(self) -> None:
         if self._actor is not None:
             self._actor.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._actor
-        self._fail(StoreUnavailable("the store's connection is closed"))
+            await asyncio.wait([self._actor])
 
     async def _run(self) -> None:
         backoff_s = 0.0
@@ -155,6 +154,12 @@ class Lane:
                 return await connection.read_response(disable_decoding=True, timeout=math.inf), None
         except ResponseError as refused:
             return None, refused
+
+    def _on_end(self, actor: asyncio.Task[None]) -> None:
+        """Whatever ended the actor, nobody waits for ever."""
+        if not actor.cancelled() and actor.exception() is not None:
+            log.error("the store's connection failed by a bug of ours", exc_info=actor.exception())
+        self._fail(StoreUnavailable("the store's connection is closed"))
 
     def _fail(self, error: Exception) -> None:
         for _, future in (*self._sent, *self._waiting):

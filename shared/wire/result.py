@@ -121,7 +121,7 @@ def result_to_pb(result: StepResult) -> pb.StepResult:
         blocks=blocks_to_pb(result.blocks),
         memory=memory_to_pb(result.memory),
         timings=timings_to_pb(result.timings),
-        idle_with_work=result.had_plan_waiting,
+        idle_with_work=result.idle_with_work,
     )
 
 
@@ -169,7 +169,7 @@ def result_from_pb(message: pb.StepResult) -> StepResult:
         blocks=blocks_from_pb(message.blocks),
         memory=memory_from_pb(message.memory),
         timings=timings_from_pb(message.timings),
-        idle_with_work=message.had_plan_waiting,
+        idle_with_work=message.idle_with_work,
     )
 
 

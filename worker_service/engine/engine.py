@@ -117,7 +117,7 @@ class Engine:
             cache = KVCache(
                 model.layers, num_blocks, config.block_size, loaded.dtype, config.device
             )
-        except RuntimeError as error:  # torch's word for "no memory"
+        except (RuntimeError, MemoryError) as error:
             raise ModelUnusable(f"no memory for {num_blocks} blocks: {error}") from error
         return cls(config, _facts(config, loaded, model, num_blocks), model, cache)
 

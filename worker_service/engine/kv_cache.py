@@ -6,9 +6,11 @@ N blocks in the cache, S block size, K key/value heads, D head width, T tokens i
 B rows of a group, M blocks of the longest row.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,8 +31,8 @@ class LayerCache:
         self, shape: LayerShape, num_blocks: int, block_size: int, dtype: torch.dtype, device: str
     ) -> None:
         heads = (num_blocks, block_size, shape.num_kv_heads)
-        self.keys_NSKD = torch.zeros(*heads, shape.key_width, dtype=dtype, device=device)
-        self.values_NSKD = torch.zeros(*heads, shape.value_width, dtype=dtype, device=device)
+        self.keys_NSKD = _zeros((*heads, shape.key_width), dtype, device)
+        self.values_NSKD = _zeros((*heads, shape.value_width), dtype, device)
 
     def write(self, slot_T: Tensor, key_TKD: Tensor, value_TKD: Tensor) -> None:
         """Put each token's key and value into its slot."""
@@ -81,6 +83,14 @@ def block_bytes(shapes: Sequence[LayerShape], block_size: int, dtype: torch.dtyp
     """Memory of one block over all layers."""
     widths = sum(s.num_kv_heads * (s.key_width + s.value_width) for s in shapes)
     return block_size * widths * dtype.itemsize
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
+    if device != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # numpy's zeros are pages not yet touched, torch's are written: a big cache costs what it uses
+    raw = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
+    return torch.from_numpy(raw).view(dtype).view(shape)
 
 
 def _gather(cache_NSKD: Tensor, block_table_BM: Tensor) -> Tensor:

@@ -92,6 +92,14 @@ def test_a_long_run_without_a_character_is_let_go_and_costs_no_more_per_token():
     assert max(calls) <= 2 * MAX_HELD_TOKENS + 2
 
 
+@pytest.mark.parametrize("num_bad", range(3 * MAX_HELD_TOKENS))
+def test_a_character_after_a_run_that_is_none_stays_whole(num_bad):
+    bad = [BYTE_LEVEL.token_to_id("ð")] * num_bad
+    ids = bad + BYTE_LEVEL.encode("é🎉").ids
+
+    assert CODECS["byte_level"].decode(ids) == "\ufffd" * num_bad + "é🎉"
+
+
 def test_a_decoder_that_rewrites_what_it_said_does_no_harm():
     codec = CODECS["byte_fallback"]
     ids = [3 + byte for byte in [*"🎉".encode(), 0xFF]]  # one bad byte spoils the whole run

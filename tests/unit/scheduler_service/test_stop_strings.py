@@ -1,5 +1,7 @@
 """Stop strings against a reference that looks at the whole text at once."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,6 +95,15 @@ def test_the_visible_text_does_not_depend_on_how_it_falls_into_tokens(pieces, st
     if one.match is not None and other.match is not None:
         assert one.match.stop_string == other.match.stop_string
         assert one.match.visible_chars == other.match.visible_chars
+
+
+def test_every_short_stop_string_is_found_in_every_short_text():
+    texts = ["".join(chars) for n in range(8) for chars in itertools.product("ab", repeat=n)]
+    stops = [text for text in texts if 1 <= len(text) <= 4]
+
+    for stop, text in itertools.product(stops, texts):
+        match = feed(StopChecker([stop]), [text]).match
+        assert (match.visible_chars if match else -1) == text.find(stop), (stop, text)
 
 
 def test_a_stop_string_over_several_tokens_is_never_shown():

@@ -73,9 +73,7 @@ def test_a_sequence_with_all_its_blocks_grows_no_more() -> None:
     assert not will_grow(request, 2, 16)
 
 
-@given(
-    st.integers(1, 100), st.integers(1, 100), st.integers(1, 20), st.integers(1, 20)
-)
+@given(st.integers(1, 100), st.integers(1, 100), st.integers(1, 20), st.integers(1, 20))
 def test_what_can_ever_run_can_be_admitted_to_an_empty_worker_at_any_time(
     num_prompt_tokens: int, max_tokens: int, block_size: int, num_total_blocks: int
 ) -> None:
