@@ -1,0 +1,311 @@
+"""The Python client: `Client` for asyncio, which goes on when replicas come and go.
+
+Give it several endpoints, or a DNS name with several addresses: a broken stream is opened again at the
+next index on another replica.
+"""
+
+import asyncio
+import random
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Self
+
+import grpc
+
+from shared.pb import generation_pb2 as pb
+from shared.pb import generation_pb2_grpc
+from shared.types import FinishReason
+from shared.validation import RawRequest
+from shared.wire.generation import cause_from_pb, raw_request_to_pb
+from tokentide.errors import FieldViolation, TokentideError, error_of, is_retryable
+from tokentide.resume import Chunk, Finish, RetrySettings, StreamBroken, Usage, resuming
+
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+Prompt = str | Sequence[int] | Sequence[dict[str, str]] | Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestState:
+    request_id: str
+    status: str
+    text: str
+    token_ids: tuple[int, ...]
+    finish: Finish | None
+    error: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    name: str
+    max_model_tokens: int
+    max_request_tokens: int
+    num_workers: int
+    fingerprint: str
+
+
+def make_request(prompt: Prompt, options: dict[str, Any]) -> RawRequest:
+    """A prompt is a text, a sequence of token ids, or chat messages: {"role", "content"} or pairs."""
+    if isinstance(prompt, str):
+        return RawRequest(text=prompt, **options)
+    items: list[Any] = list(prompt)
+    if all(isinstance(item, int) for item in items):
+        return RawRequest(prompt_ids=tuple(items), **options)
+    chat = tuple(
+        (item["role"], item["content"]) if isinstance(item, dict) else (item[0], item[1])
+        for item in items
+    )
+    return RawRequest(chat=chat, **options)
+
+
+class Client:
+    """`async with Client("localhost:50051,localhost:50151") as client: ...`"""
+
+    def __init__(
+        self,
+        endpoints: str | Sequence[str] = "localhost:50051",
+        *,
+        retry: RetrySettings | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        """`timeout_s` bounds the short calls (submit, cancel, get), not streams."""
+        names = endpoints.split(",") if isinstance(endpoints, str) else list(endpoints)
+        self._endpoints = [name.strip() for name in names if name.strip()]
+        if not self._endpoints:
+            raise ValueError("at least one endpoint is needed")
+        self._retry = retry or RetrySettings()
+        self._timeout_s = timeout_s
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._turn = random.randrange(len(self._endpoints))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        for channel in self._channels.values():
+            await channel.close(None)
+        self._channels.clear()
+
+    async def generate(self, prompt: Prompt, **options: Any) -> AsyncIterator[Chunk]:
+        """The request's chunks as they are made. Options are the fields of the contract:
+
+        temperature, top_k, top_p, min_p, seed, max_tokens, min_tokens, stop, stop_token_ids, ignore_eos,
+        include_stop, priority, tenant, timeout_ms, on_disconnect ("cancel" or "finish"),
+        disconnect_grace_ms, cache_salt, model, request_id. Raises TokentideError. Leaving the iterator
+        early cancels the request.
+        """
+        options.setdefault("request_id", uuid.uuid4().hex)  # so that a retry is the same request
+        message = _message(make_request(prompt, _tuples(options)))
+        streams = _Streams(self, message)
+        chunks = self._resume(streams, None)
+        is_over = False
+        try:
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    is_over = chunk.finish is not None
+                    yield chunk
+                    if is_over:
+                        return
+        except TokentideError:
+            is_over = True
+            raise
+        finally:
+            if not is_over:
+                await asyncio.shield(self._cancel_quietly(message.request_id))
+
+    async def submit(self, prompt: Prompt, **options: Any) -> str:
+        """Queue a request without reading it. Returns its id."""
+        options.setdefault("request_id", uuid.uuid4().hex)
+        message = _message(make_request(prompt, _tuples(options)))
+        reply = await self._call("Submit", message)
+        return str(reply.request_id)
+
+    async def follow(
+        self, request_id: str, start: int = 0, prefix_hash: bytes = b""
+    ) -> AsyncIterator[Chunk]:
+        """The chunks of a known request from an output index on."""
+        streams = _Streams(self, None)
+        chunks = self._resume(streams, request_id, start, prefix_hash)
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                yield chunk
+
+    async def cancel(self, *request_ids: str) -> None:
+        await self._call("Cancel", pb.CancelRequest(request_ids=request_ids))
+
+    async def get(self, request_id: str) -> RequestState:
+        state = await self._call("GetRequest", pb.GetRequestRequest(request_id=request_id))
+        return RequestState(
+            request_id=state.request_id,
+            status=state.status,
+            text=state.text,
+            token_ids=tuple(state.token_ids),
+            finish=finish_from_pb(state.finish) if state.HasField("finish") else None,
+            error=state.error,
+            usage=usage_from_pb(state.usage),
+        )
+
+    async def models(self) -> list[Model]:
+        reply = await self._call("ListModels", pb.ListModelsRequest())
+        return [
+            Model(
+                name=m.name,
+                max_model_tokens=m.max_model_tokens,
+                max_request_tokens=m.max_request_tokens,
+                num_workers=m.num_workers,
+                fingerprint=m.fingerprint,
+            )
+            for m in reply.models
+        ]
+
+    # -- streams -----------------------------------------------------------------------------------
+
+    def _resume(
+        self,
+        streams: "_Streams",
+        request_id: str | None,
+        start: int = 0,
+        prefix_hash: bytes = b"",
+    ) -> Any:
+        return resuming(
+            streams,
+            request_id=request_id,
+            start=start,
+            prefix_hash=prefix_hash,
+            settings=self._retry,
+            jitter=random.random,
+        )
+
+    async def _cancel_quietly(self, request_id: str) -> None:
+        try:
+            await self._stub().Cancel(pb.CancelRequest(request_ids=[request_id]), timeout=5)
+        except grpc.aio.AioRpcError:
+            return  # its grace time will end it
+
+    async def _call(self, method: str, message: Any) -> Any:
+        """A short call, on one replica after the other until one answers."""
+        loop = asyncio.get_running_loop()
+        started_s, delay_s = loop.time(), self._retry.first_delay_s
+        while True:
+            try:
+                return await getattr(self._stub(), method)(message, timeout=self._timeout_s)
+            except grpc.aio.AioRpcError as error:
+                if not is_retryable(error) or loop.time() - started_s > self._timeout_s:
+                    raise error_of(error) from error
+            self.next_replica()
+            await asyncio.sleep(delay_s * (0.5 + random.random()))
+            delay_s = min(2 * delay_s, self._retry.max_delay_s)
+
+    def _stub(self) -> generation_pb2_grpc.GenerationStub:
+        endpoint = self._endpoints[self._turn % len(self._endpoints)]
+        channel = self._channels.get(endpoint)
+        if channel is None:
+            channel = grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
+            self._channels[endpoint] = channel
+        return generation_pb2_grpc.GenerationStub(channel)
+
+    def next_replica(self) -> None:
+        self._turn += 1
+
+
+class _Streams:
+    """`resume.Streams` over grpc. Requests take turns among the endpoints."""
+
+    def __init__(self, client: Client, message: pb.GenerateRequest | None) -> None:
+        self._client = client
+        self._message = message
+        client.next_replica()
+
+    def generate(self) -> AsyncIterator[Chunk]:
+        assert self._message is not None, "only a new request is generated"
+        return _chunks(self._client._stub().Generate(self._message))
+
+    def follow(self, request_id: str, start: int, prefix_hash: bytes) -> AsyncIterator[Chunk]:
+        message = pb.FollowRequest(
+            request_id=request_id, start_index=start, prefix_hash=prefix_hash
+        )
+        return _chunks(self._client._stub().Follow(message))
+
+    def next_replica(self) -> None:
+        self._client.next_replica()
+
+
+async def _chunks(call: Any) -> AsyncIterator[Chunk]:
+    try:
+        is_opening = True
+        async for message in call:
+            yield chunk_from_pb(message, is_opening)
+            is_opening = False
+        raise StreamBroken("the stream ended early")
+    except grpc.aio.AioRpcError as error:
+        if is_retryable(error):
+            raise StreamBroken(error.details() or "") from error
+        raise error_of(error) from error
+    finally:
+        call.cancel()  # a dropped call that is not cancelled is never collected
+
+
+def chunk_from_pb(message: pb.GenerateChunk, is_opening: bool) -> Chunk:
+    return Chunk(
+        request_id=message.request_id,
+        start_index=message.start_index,
+        token_ids=tuple(message.token_ids),
+        text=message.text,
+        finish=finish_from_pb(message.finish) if message.HasField("finish") else None,
+        prefix_hash=message.prefix_hash,
+        must_move=message.move,
+        seed=message.seed if is_opening else None,
+        num_prompt_tokens=message.num_prompt_tokens if is_opening else None,
+    )
+
+
+def finish_from_pb(message: pb.Finish) -> Finish:
+    reason = cause_from_pb(message.cause)
+    return Finish(
+        reason=reason,
+        stop_token_id=message.stop_token_id if reason is FinishReason.STOP_TOKEN else None,
+        stop_string=message.stop_string if reason is FinishReason.STOP_STRING else None,
+        usage=usage_from_pb(message.usage),
+    )
+
+
+def usage_from_pb(message: pb.Usage) -> Usage:
+    return Usage(
+        num_prompt_tokens=message.num_prompt_tokens,
+        num_output_tokens=message.num_output_tokens,
+        num_generated_tokens=message.num_generated_tokens,
+        num_cached_tokens=message.num_cached_tokens,
+    )
+
+
+def _tuples(options: dict[str, Any]) -> dict[str, Any]:
+    """Lists are welcome where the values are tuples; a single stop string is one."""
+    stop = options.get("stop")
+    if isinstance(stop, str):
+        options["stop"] = (stop,)
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+
+
+def _message(raw: RawRequest) -> pb.GenerateRequest:
+    try:
+        return raw_request_to_pb(raw)
+    except (ValueError, TypeError, KeyError, UnicodeEncodeError) as error:
+        violation = FieldViolation("request", str(error))
+        raise TokentideError("INVALID_ARGUMENT", str(error), (violation,)) from error
+
+
+__all__ = ["Chunk", "Client", "Finish", "Model", "RequestState", "Usage"]

@@ -1,0 +1,142 @@
+"""The client's resume loop: one output, whatever happens to the streams that carry it.
+
+Ordinary async code over injected streams and the loop's clock (I12): no grpc, no time, no randomness of
+its own. Indices make it safe: what is there already is dropped, a gap or a changed value is an error.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from shared.types import FinishReason, TokenIds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    num_prompt_tokens: int = 0
+    num_output_tokens: int = 0  # delivered
+    num_generated_tokens: int = 0  # sampled, a withheld stop match included
+    num_cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    reason: FinishReason
+    stop_token_id: int | None = None
+    stop_string: str | None = None
+    usage: Usage = Usage()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A piece of a request's output. The first one has no tokens: it says that the request is accepted."""
+
+    request_id: str
+    start_index: int
+    token_ids: TokenIds = ()
+    text: str = ""
+    finish: Finish | None = None  # only in the last chunk
+    prefix_hash: bytes = b""
+    must_move: bool = False
+    seed: int | None = None  # in the first chunk
+    num_prompt_tokens: int | None = None  # in the first chunk
+
+
+class StreamBroken(Exception):
+    """The stream ended without an end of the request: go on elsewhere."""
+
+    def __init__(self, reason: str, *, accepted: bool = True) -> None:
+        super().__init__(reason)
+        self.accepted = accepted
+
+
+class OutputDiffers(Exception):
+    """The service sent another token for an index that was delivered, or left one out."""
+
+
+class Streams(Protocol):
+    """Opens streams on one replica after the other. They raise StreamBroken, or what ended the request."""
+
+    def generate(self) -> AsyncIterator[Chunk]: ...
+    def follow(self, request_id: str, start: int, prefix_hash: bytes) -> AsyncIterator[Chunk]: ...
+    def next_replica(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrySettings:
+    first_delay_s: float = 0.05
+    max_delay_s: float = 2.0
+    give_up_s: float = 60.0  # without any progress
+
+
+class _Progress:
+    """What has been delivered of one request."""
+
+    def __init__(self, start: int, prefix_hash: bytes) -> None:
+        self.next_index = start
+        self.prefix_hash = prefix_hash
+        self.is_accepted = False
+
+    def fresh(self, chunk: Chunk) -> Chunk | None:
+        """The part of a chunk that is new. Raises OutputDiffers on a gap."""
+        if chunk.start_index > self.next_index and chunk.token_ids:
+            raise OutputDiffers(f"index {chunk.start_index} came, {self.next_index} was due")
+        num_old = self.next_index - chunk.start_index
+        ids = chunk.token_ids[num_old:] if chunk.token_ids else ()
+        if num_old and chunk.token_ids and len(chunk.token_ids) < num_old:
+            return None
+        self.next_index += len(ids)
+        if chunk.prefix_hash:
+            self.prefix_hash = chunk.prefix_hash
+        if num_old <= 0 or not chunk.token_ids:
+            return chunk
+        return replace(chunk, start_index=chunk.start_index + num_old, token_ids=ids)
+
+
+async def resuming(
+    streams: Streams,
+    *,
+    request_id: str | None,
+    start: int = 0,
+    prefix_hash: bytes = b"",
+    settings: RetrySettings,
+    jitter: Callable[[], float],
+) -> AsyncIterator[Chunk]:
+    """All chunks of one request, each index once. `request_id` None: submit it first.
+
+    `jitter` draws from [0, 1). Gives up with the last StreamBroken after `give_up_s` without progress.
+    """
+    loop = asyncio.get_running_loop()
+    progress = _Progress(start, prefix_hash)
+    delay_s = settings.first_delay_s
+    progress_s = loop.time()
+    followed = request_id
+    while True:
+        try:
+            async for chunk in _open(streams, followed, progress):
+                followed = chunk.request_id
+                progress_s, delay_s = loop.time(), settings.first_delay_s
+                if chunk.seed is not None and progress.is_accepted:
+                    continue  # the opening of a further stream
+                progress.is_accepted = True
+                fresh = progress.fresh(chunk)
+                if fresh is not None and not (fresh.must_move and not fresh.token_ids):
+                    yield fresh
+                if chunk.finish is not None:
+                    return
+                if chunk.must_move:
+                    break
+            streams.next_replica()
+        except StreamBroken:
+            if loop.time() - progress_s > settings.give_up_s:
+                raise
+            streams.next_replica()
+            await asyncio.sleep(delay_s * (0.5 + jitter()))
+            delay_s = min(2 * delay_s, settings.max_delay_s)
+
+
+def _open(streams: Streams, request_id: str | None, progress: _Progress) -> AsyncIterator[Chunk]:
+    if request_id is None:
+        return streams.generate()
+    return streams.follow(request_id, progress.next_index, progress.prefix_hash)
