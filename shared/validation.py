@@ -15,6 +15,17 @@ from shared.errors import FieldViolation, InvalidRequest
 from shared.request_fields import Capacity, CheckedRequest, RawRequest, RequestLimits
 from shared.types import TokenIds
 
+# the values are kept beside this file for its length only: callers need not know that
+__all__ = [
+    "Capacity",
+    "CheckedRequest",
+    "RawRequest",
+    "RequestLimits",
+    "check_fields",
+    "check_length",
+    "check_token_ids",
+]
+
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _MAX_GREEDY_TEMPERATURE = 1e-5  # below it, logits / temperature overflows: greedy is meant
 _MAX_REPORTED = 20  # violations; a request with a million bad ids gets no megabyte of answer

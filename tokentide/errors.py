@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
-RETRYABLE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN})
+RETRYABLE = frozenset({grpc.StatusCode.UNAVAILABLE})
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,4 +245,5 @@ async def test_the_model_answers_like_the_real_store(valkey_url: str, seed: int)
             if name in LAPSING:
                 await model.pass_time(2)
                 await real.pass_time(2)
-        print(seen)
+        reached = {"running", "finished", "cancelled", "expired", "appended", "replayed", "stale"}
+        assert seen >= reached, f"the calls reach only {seen}"

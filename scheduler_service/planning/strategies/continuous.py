@@ -144,12 +144,12 @@ def _make_room(live: _Live, draft: _Draft) -> bool:
 def _preempt(candidates: list[RunningSequence], live: _Live, draft: _Draft) -> set[str]:
     """Choose victims until what comes back will cover what the others lack.
 
-    A victim makes room for others: one that alone lacks blocks waits instead. The last candidate
-    stays, and can go on once all the blocks are back: admission saw that it fits alone.
+    A victim makes room for others: one that alone lacks blocks waits instead. So the last candidate
+    always stays, and can go on once all blocks are back: admission saw that it fits alone.
     """
     victims: set[str] = set()
     shortage = sum(live.lacking.values()) - draft.blocks_left - live.num_returning_blocks
-    for sequence in candidates[:-1]:
+    for sequence in candidates:
         own = live.lacking.get(sequence.request_id, 0)
         if shortage - own <= 0:
             break

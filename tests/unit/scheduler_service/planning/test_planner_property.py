@@ -437,3 +437,26 @@ def test_a_thousand_steps_on_a_tiny_pool_preempt_bypass_and_end_all(
 
     assert simulation.num_preemptions > 20
     assert simulation.num_bypasses > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("finds_prefixes", [False, True])
+def test_a_thousand_steps_with_driver_takeovers_lose_and_oversell_nothing(
+    finds_prefixes: bool,
+) -> None:
+    simulation = Simulation(
+        Scenario(
+            seed=5,
+            limits=Limits(token_budget=16, max_sequences=6, chunk_size=5, watermark=0.0),
+            num_blocks=16,
+            takeovers_per_step=0.1,
+            finds_prefixes=finds_prefixes,
+            max_prompt=12,
+            max_output=40,
+        )
+    )
+
+    simulation.run(num_steps=1000)
+
+    assert simulation.epoch > 50
+    assert simulation.num_preemptions > 20

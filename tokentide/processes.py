@@ -1,0 +1,95 @@
+"""One service of a local stack as a child process: started, awaited, stopped, its log kept."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from shared.errors import ServingError
+
+STOP_S = 15.0
+LOG_TAIL_LINES = 5
+
+
+class ServiceFailed(ServingError):
+    """A child process ended, or did not come up in time."""
+
+
+class ServiceProcess:
+    """A child in its own session, so that Ctrl-C reaches the launcher only, which stops it in order."""
+
+    def __init__(self, label: str, run_dir: Path, module: str, args: list[str]) -> None:
+        self.label = label
+        self.log_path = run_dir / f"{label}.log"
+        self.ports: dict[str, int] = {}
+        self._announce_path = run_dir / f"{label}.json"
+        self._command = [sys.executable, "-m", module, *args, "--announce", str(self._announce_path)]
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.label} has not been started"
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self) -> None:
+        self._announce_path.unlink(missing_ok=True)
+        with self.log_path.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "TOKENTIDE_DIE_WITH_PARENT": "1"},
+            )
+
+    async def wait_ready(self, timeout_s: float) -> None:
+        """Until it has announced its ports. Raises ServiceFailed."""
+        assert self._process is not None, f"{self.label} has not been started"
+        ended = asyncio.create_task(self._process.wait())
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self._announce_path.exists():
+                    if ended.done():
+                        raise ServiceFailed(f"{self.label} ended: {self.log_tail()}")
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            message = f"{self.label} is not up after {timeout_s:.0f} s: {self.log_tail()}"
+            raise ServiceFailed(message) from None
+        finally:
+            ended.cancel()
+        self.ports = json.loads(self._announce_path.read_text())
+
+    async def wait(self) -> int:
+        assert self._process is not None, f"{self.label} has not been started"
+        return await self._process.wait()
+
+    async def stop(self) -> None:
+        """SIGTERM, then SIGKILL if it takes too long."""
+        if not self.is_running or self._process is None:
+            return
+        self.signal(signal.SIGCONT)  # a stopped process cannot end
+        self.signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self._process.wait()
+        except TimeoutError:
+            self.signal(signal.SIGKILL)
+            await self._process.wait()
+
+    def signal(self, number: int) -> None:
+        if self.is_running and self._process is not None:
+            self._process.send_signal(number)
+
+    def log_tail(self) -> str:
+        try:
+            lines = self.log_path.read_text(errors="replace").splitlines()
+        except OSError:
+            return "no log"
+        return "\n".join(lines[-LOG_TAIL_LINES:])
