@@ -60,6 +60,10 @@ class Reader:
         ids, self._ids = self._ids, []
         return ids
 
+    def put_back(self, ids: list[int]) -> None:
+        """Ids that `wait_news` gave and that are still to be read."""
+        self._ids[:0] = ids
+
     def take(self, index: int, ids: Sequence[int]) -> bool:
         """Append what is new of ids that begin at `index`. False: there is a gap before them."""
         if index > self.num_known:

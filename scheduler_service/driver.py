@@ -25,7 +25,8 @@ from scheduler_service.planning.outcome import TokenRow
 from scheduler_service.planning.planner import plan_step
 from scheduler_service.planning.snapshot import Decision, Limits
 from scheduler_service.planning.strategies.interface import Strategy
-from scheduler_service.planning.view import DriverView, StepOutcome, TextStopFinder
+from scheduler_service.planning.results import StepOutcome, TextStopFinder
+from scheduler_service.planning.view import DriverView
 from scheduler_service.store.interface import (
     CommitRow,
     DriverReply,
@@ -106,7 +107,10 @@ class Driver:
         self._record_step = record_step
         self._clock_ns = clock_ns
         self._view = DriverView(
-            limits=limits, block_size=description.block_size, find_text_stop=text_stops.find
+            limits=limits,
+            block_size=description.block_size,
+            find_text_stop=text_stops.find,
+            max_model_tokens=description.max_model_tokens,
         )
         self._fence = Fence(description.incarnation, 0)
         self._wake = asyncio.Event()

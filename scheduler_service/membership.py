@@ -268,7 +268,9 @@ class Membership:
         elif now_s - known[2] >= self._settings.reclaim_s:
             requeued = await self._store.reclaim(incarnation, epoch, beat)
             if requeued is not None:
-                logger.warning("worker %s is gone: %d requests requeued", incarnation, len(requeued))
+                logger.warning(
+                    "worker %s is gone: %d requests requeued", incarnation, len(requeued)
+                )
                 self.ring()
 
 

@@ -273,7 +273,6 @@ class _OutputStream:
         self._hash = hashlib.sha256()
         self._held: list[int] = []  # taken from the reader, not yet delivered
         self._index = 0
-        self._skipped: list[int] = []
 
     async def skip_to(self, start: int, prefix_hash: bytes) -> None:
         """Pass over what the client has. Raises IndexBeyondLog, DataLoss."""
@@ -292,12 +291,11 @@ class _OutputStream:
             raise DataLoss(f"the log of {self._reader.request_id} has other tokens than delivered")
         self._cursor.skip(ids[:start])
         self._index = start
-        self._skipped = ids[start:]
+        self._reader.put_back(ids[start:])
 
     async def next_chunk(self) -> OutputChunk | None:
         """Waits for news. None: nothing to be shown came of it. Raises how the request ended."""
-        ids = self._skipped or await self._reader.wait_news()
-        self._skipped = []
+        ids = await self._reader.wait_news()
         reader = self._reader
         self._held += ids
         if reader.is_unknown:
@@ -358,5 +356,3 @@ class _OutputStream:
                 raise RequestQuarantined(f"request {name} is quarantined: {end.error}")
             case RequestStatus.DATA_LOSS:
                 raise DataLoss(f"request {name}: the log and the worker differ")
-
-

@@ -86,8 +86,11 @@ class FakeWorker:
         for chunk in plan.chunks:
             if chunk.handle in refused:
                 continue
-            row = self._advance(chunk)
-            (rows if isinstance(row, StepRow) else refusals).append(row)  # type: ignore[arg-type]
+            outcome = self._advance(chunk)
+            if isinstance(outcome, StepRow):
+                rows.append(outcome)
+            elif outcome is not None:
+                refusals.append(outcome)
         self.check_invariants()
         return StepResult(
             epoch=plan.epoch,
@@ -166,18 +169,21 @@ class FakeWorker:
         self._sequences[handle] = sequence
         return None
 
-    def _advance(self, chunk: Chunk) -> StepRow | Refusal:
+    def _advance(self, chunk: Chunk) -> StepRow | Refusal | None:
+        """None: nothing is pending."""
         sequence = self._sequences.get(chunk.handle)
         if sequence is None:
             return Refusal(handle=chunk.handle, reason=RefusalReason.UNKNOWN_HANDLE)
         num_tokens = min(chunk.max_num_tokens, sequence.num_pending_tokens)
+        if num_tokens < 1:
+            return None
         num_held = blocks_for(sequence.num_computed_tokens + num_tokens, self.block_size)
         num_new = max(0, num_held - sequence.num_held_blocks)
         if not self._allocate(num_new):
             return Refusal(handle=chunk.handle, reason=RefusalReason.NO_FREE_BLOCK)
         sequence.num_held_blocks += num_new
         first_index = sequence.num_output_tokens
-        samples = 0 < num_tokens == sequence.num_pending_tokens
+        samples = num_tokens == sequence.num_pending_tokens
         sequence.num_computed_tokens += num_tokens
         num_cached = sequence.num_unreported_cached_tokens
         sequence.num_unreported_cached_tokens = 0

@@ -89,7 +89,9 @@ class LocalStack:
 
 
 @asynccontextmanager
-async def local_stack(spec: StackSpec, report: Report = lambda _: None) -> AsyncIterator[LocalStack]:
+async def local_stack(
+    spec: StackSpec, report: Report = lambda _: None
+) -> AsyncIterator[LocalStack]:
     """Start everything, and stop it whatever happens. Raises ServiceFailed, StoreRefused."""
     async with AsyncExitStack() as cleanup:
         if spec.log_dir is None:
@@ -119,8 +121,6 @@ async def _start_store(spec: StackSpec, run_dir: Path, cleanup: AsyncExitStack) 
     from scheduler_service.store.embedded import EmbeddedStore  # noqa: PLC0415
 
     data_dir = spec.data_dir or run_dir / "store"
-    store = await asyncio.to_thread(
-        EmbeddedStore.start, data_dir, appendfsync=spec.appendfsync
-    )
+    store = await asyncio.to_thread(EmbeddedStore.start, data_dir, appendfsync=spec.appendfsync)
     cleanup.push_async_callback(asyncio.to_thread, store.stop)
     return store.url

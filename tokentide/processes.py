@@ -25,7 +25,14 @@ class ServiceProcess:
         self.log_path = run_dir / f"{label}.log"
         self.ports: dict[str, int] = {}
         self._announce_path = run_dir / f"{label}.json"
-        self._command = [sys.executable, "-m", module, *args, "--announce", str(self._announce_path)]
+        self._command = [
+            sys.executable,
+            "-m",
+            module,
+            *args,
+            "--announce",
+            str(self._announce_path),
+        ]
         self._process: asyncio.subprocess.Process | None = None
 
     @property

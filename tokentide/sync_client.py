@@ -35,9 +35,7 @@ class SyncClient:
     def generate(self, prompt: Prompt, **options: Any) -> Iterator[Chunk]:
         return self._iterate(self._client.generate(prompt, **options))
 
-    def follow(
-        self, request_id: str, start: int = 0, prefix_hash: bytes = b""
-    ) -> Iterator[Chunk]:
+    def follow(self, request_id: str, start: int = 0, prefix_hash: bytes = b"") -> Iterator[Chunk]:
         return self._iterate(self._client.follow(request_id, start, prefix_hash))
 
     def submit(self, prompt: Prompt, **options: Any) -> str:

@@ -77,7 +77,8 @@ def admission_blocks(request: WaitingRequest, block_size: int) -> int:
     """Blocks to charge for an admission: prompt, log, and the token sampled after them.
 
     The worker takes those of prompt and log at once. The plan after it, sent before anyone knows of
-    a prefix hit, may compute the sampled token already.
+    a prefix hit, may compute the sampled token already. (With more than two plans in flight, one
+    more token each: then the worker may come to refuse a row, which is planned again.)
     """
     most = request.num_prompt_tokens + request.max_tokens - 1
     return blocks_for(min(request.num_tokens + 1, most), block_size)

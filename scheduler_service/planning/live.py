@@ -65,6 +65,7 @@ class LiveSequence:
     planned_computed_tokens: int = 0
     planned_output_tokens: int = 0
     num_charged_blocks: int = 0
+    num_admission_blocks: int = 0
     num_recompute_tokens: int = 0  # of those admitted, computed before somewhere
 
     @property
@@ -88,9 +89,18 @@ class LiveSequence:
             num_cached_tokens=num_cached_tokens,
         )
 
-    def restart_prediction(self) -> None:
+    def num_held_blocks(self, block_size: int) -> int:
+        """As the worker's last report counts them."""
+        if not self.is_admitted:
+            return 0
+        return blocks_for(max(self.num_admitted_tokens, self.num_computed_tokens), block_size)
+
+    def restart_prediction(self, block_size: int) -> None:
         self.planned_computed_tokens = self.num_computed_tokens
         self.planned_output_tokens = len(self.output_ids)
+        self.num_charged_blocks = (
+            self.num_held_blocks(block_size) if self.is_admitted else self.num_admission_blocks
+        )
 
     def predict(self, max_num_tokens: int, block_size: int) -> int:
         """What a planned chunk will do, as the worker clamps it. Returns its tokens."""
@@ -105,13 +115,6 @@ class LiveSequence:
             self.num_charged_blocks, blocks_for(self.planned_computed_tokens, block_size)
         )
         return computed
-
-    def recharge(self, block_size: int) -> None:
-        """After a refusal: what it holds for certain."""
-        self.num_charged_blocks = max(
-            blocks_for(self.num_admitted_tokens, block_size),
-            blocks_for(self.num_computed_tokens, block_size),
-        )
 
     def as_running(self) -> RunningSequence:
         request = self.request

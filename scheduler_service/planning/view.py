@@ -6,8 +6,8 @@ early stop) corrects itself. Knows nothing of Redis, grpc, time or text.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from scheduler_service.planning.live import (
     RELEASE_REASON,
@@ -15,10 +15,18 @@ from scheduler_service.planning.live import (
     Ending,
     LiveSequence,
 )
-from scheduler_service.planning.outcome import End, TextStop, TokenRow, end_of
+from scheduler_service.planning.outcome import End, TokenRow
+from scheduler_service.planning.results import (
+    StepOutcome,
+    TextStopFinder,
+    apply_row,
+    continues,
+    resume,
+)
 from scheduler_service.planning.snapshot import (
     Decision,
     Limits,
+    SkipReason,
     Snapshot,
     WaitingRequest,
 )
@@ -34,13 +42,9 @@ from shared.types import (
     Release,
     Resident,
     StepResult,
-    StepRow,
 )
 
-MAX_PREEMPTED_NOTES = 4096  # preempted requests that others took stay noted no longer than this
-
-# Finds whether newly appended ids complete a stop string: (request id, all output ids, how many are new).
-TextStopFinder = Callable[[str, Sequence[int], int], TextStop | None]
+MAX_NOTES = 4096  # waiting requests of which something is remembered; the oldest are forgotten
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,31 +53,28 @@ class PlannedStep:
 
     step_id: int
     chunks: tuple[Chunk, ...]
-    num_charged_blocks: int
-
-
-@dataclass(slots=True, kw_only=True)
-class StepOutcome:
-    """What a result means: rows for the logs, requests that go back to the queue, work done."""
-
-    rows: list[TokenRow] = field(default_factory=list)
-    requeues: list[str] = field(default_factory=list)  # after the rows have been committed
-    num_prompt_tokens: int = 0  # computed for the first time
-    num_recomputed_tokens: int = 0
-    num_cached_tokens: int = 0
-    num_sampled_tokens: int = 0
 
 
 class DriverView:
-    def __init__(self, *, limits: Limits, block_size: int, find_text_stop: TextStopFinder) -> None:
+    def __init__(
+        self,
+        *,
+        limits: Limits,
+        block_size: int,
+        find_text_stop: TextStopFinder,
+        max_model_tokens: int = 0,
+    ) -> None:
         self.limits = limits
+        self._max_model_tokens = max_model_tokens
         self.block_size = block_size
         self.window: tuple[WaitingRequest, ...] = ()
         self.num_waiting = 0
         self._find_text_stop = find_text_stop
         self._by_handle: dict[int, LiveSequence] = {}
         self._by_request: dict[str, LiveSequence] = {}
-        self._stray_handles: list[int] = []  # resident, but no longer the store's: to be released
+        # Resident, but no longer the store's: handle -> blocks. Released by the first plan.
+        self._strays: dict[int, int] = {}
+        self._stray_release_step = 0
         self._bypasses: dict[str, int] = {}
         self._preempted_at: dict[str, int] = {}  # tokens computed before; in the window or soon
         self._in_flight: deque[PlannedStep] = deque()
@@ -98,7 +99,7 @@ class DriverView:
 
     @property
     def has_releases(self) -> bool:
-        return bool(self._stray_handles) or any(
+        return bool(self._strays and not self._stray_release_step) or any(
             s.ending is not None and not s.release_step for s in self._by_handle.values()
         )
 
@@ -109,8 +110,17 @@ class DriverView:
         return self._by_handle.get(handle)
 
     def snapshot(self) -> Snapshot:
-        charged = sum(step.num_charged_blocks for step in self._in_flight)
-        waiting = tuple(w for w in self.window if w.request_id not in self._by_request)
+        charged = sum(
+            s.num_charged_blocks - s.num_held_blocks(self.block_size)
+            for s in self._by_handle.values()
+        )
+        waiting = tuple(
+            replace(w, num_bypasses=self.num_bypasses(w.request_id))
+            if w.request_id in self._bypasses
+            else w
+            for w in self.window
+            if w.request_id not in self._by_request
+        )
         return Snapshot(
             running=tuple(s.as_running() for s in self._by_handle.values()),
             waiting=waiting,
@@ -119,16 +129,17 @@ class DriverView:
             block_size=self.block_size,
             num_total_blocks=self._blocks.total,
             num_available_blocks=max(0, self._blocks.available - charged),
+            num_returning_blocks=sum(self._strays.values()),
+            max_model_tokens=self._max_model_tokens,
         )
 
     def see_window(self, waiting: Iterable[WaitingRequest], num_waiting: int) -> None:
         """The store's newest answer. Bypass counts are this driver's own."""
         self.window = tuple(waiting)
         self.num_waiting = num_waiting
-        present = {w.request_id for w in self.window}
-        self._bypasses = {k: v for k, v in self._bypasses.items() if k in present}
-        while len(self._preempted_at) > MAX_PREEMPTED_NOTES:
-            del self._preempted_at[next(iter(self._preempted_at))]
+        for notes in (self._bypasses, self._preempted_at):
+            while len(notes) > MAX_NOTES:
+                del notes[next(iter(notes))]
 
     def num_bypasses(self, request_id: str) -> int:
         return self._bypasses.get(request_id, 0)
@@ -136,7 +147,7 @@ class DriverView:
     # -- taking over -------------------------------------------------------------------------------
 
     def attach(self, resident: Resident, running: Sequence[Admissible]) -> StepOutcome:
-        """Keep what is resident and current, release the rest, send the missing back to the queue."""
+        """Keep what is resident and current, release the rest, requeue the missing."""
         outcome = StepOutcome()
         records = {record.request_id: record for record in running}
         self.next_step_id = resident.last_step_id + 1
@@ -144,36 +155,17 @@ class DriverView:
         for sequence in resident.sequences:
             self._next_handle = max(self._next_handle, sequence.handle + 1)
             record = records.get(sequence.request_id)
-            is_current = record is not None and record.assignment == sequence.assignment
-            if record is None or not is_current or len(sequence.output_ids) < len(record.log):
-                self._stray_handles.append(sequence.handle)
+            if record is None or not continues(sequence, record):
+                self._strays[sequence.handle] = blocks_for(
+                    sequence.num_computed_tokens, self.block_size
+                )
                 continue
             del records[sequence.request_id]
             live = self._add(record, sequence.handle, list(sequence.output_ids))
-            live.is_admitted = True
-            live.num_computed_tokens = sequence.num_computed_tokens
-            live.num_committed = len(record.log)
-            live.num_admitted_tokens = max(live.num_computed_tokens, live.num_admitted_tokens)
-            live.restart_prediction()
-            live.recharge(self.block_size)
-            self._resume(live, sequence.finish, outcome)
+            resume(live, sequence, outcome, self._find_text_stop)
+            live.restart_prediction(self.block_size)
         outcome.requeues.extend(records)
         return outcome
-
-    def _resume(
-        self, live: LiveSequence, finish: FinishReason | None, outcome: StepOutcome
-    ) -> None:
-        """Rows that the driver before did not commit."""
-        new_ids = tuple(live.output_ids[live.num_committed :])
-        row = StepRow(
-            handle=live.handle,
-            num_computed_tokens=0,
-            sampled_ids=new_ids,
-            first_index=live.num_committed,
-            finish=finish,
-        )
-        if new_ids or finish is not None:
-            self._append(live, row, outcome)
 
     def _add(self, request: Admissible, handle: int, output_ids: list[int]) -> LiveSequence:
         live = LiveSequence(
@@ -188,7 +180,7 @@ class DriverView:
                 self._preempted_at.pop(request.request_id, 0),
             ),
         )
-        live.restart_prediction()
+        live.restart_prediction(self.block_size)
         self._next_rank += 1
         self._by_handle[handle] = live
         self._by_request[request.request_id] = live
@@ -203,7 +195,6 @@ class DriverView:
         for request_id in decision.preemptions:
             self.end(request_id, Ending.PREEMPTED)
         releases = self._take_releases()
-        available_before = self._charged_total()
         chunks = [self._chunk(c.request_id, c.num_tokens) for c in decision.chunks]
         first_tokens = {c.request_id: c.num_tokens for c in decision.claims}
         admissions: list[Admission] = []
@@ -211,14 +202,13 @@ class DriverView:
             admission = self._admit(request)
             admissions.append(admission)
             chunks.append(self._chunk(request.request_id, first_tokens.get(request.request_id, 0)))
-        self._note_skips({c.request_id for c in decision.chunks})
+        self._note_skips(decision)
         if claimed:
             for request_id in decision.bypassed:
                 self._bypasses[request_id] = self._bypasses.get(request_id, 0) + 1
         step = PlannedStep(
             step_id=self.next_step_id,
             chunks=tuple(c for c in chunks if c is not None),
-            num_charged_blocks=self._charged_total() - available_before,
         )
         self._in_flight.append(step)
         self.next_step_id += 1
@@ -231,15 +221,12 @@ class DriverView:
             chunks=step.chunks,
         )
 
-    def _charged_total(self) -> int:
-        return sum(s.num_charged_blocks for s in self._by_handle.values())
-
     def _take_releases(self) -> tuple[Release, ...]:
-        releases = [
-            Release(handle=handle, reason=RELEASE_REASON[Ending.STALE])
-            for handle in self._stray_handles
-        ]
-        self._stray_handles.clear()
+        releases: list[Release] = []
+        if self._strays and not self._stray_release_step:
+            self._stray_release_step = self.next_step_id
+            reason = RELEASE_REASON[Ending.STALE]
+            releases += [Release(handle=handle, reason=reason) for handle in self._strays]
         for sequence in self._by_handle.values():
             if sequence.ending is not None and not sequence.release_step:
                 sequence.release_step = self.next_step_id
@@ -259,7 +246,13 @@ class DriverView:
     def _admit(self, request: Admissible) -> Admission:
         live = self._add(request, self._next_handle, list(request.log))
         self._next_handle += 1
-        live.num_charged_blocks = blocks_for(live.num_admitted_tokens, self.block_size)
+        self._bypasses.pop(request.request_id, None)
+        # One token more than is admitted: a prefix hit lets a plan in flight decode already.
+        most_tokens = live.num_prompt_tokens + request.stop.max_tokens - 1
+        live.num_admission_blocks = blocks_for(
+            min(live.num_admitted_tokens + 1, most_tokens), self.block_size
+        )
+        live.restart_prediction(self.block_size)
         return Admission(
             request_id=request.request_id,
             assignment=request.assignment,
@@ -271,9 +264,10 @@ class DriverView:
             cache_salt=request.cache_salt,
         )
 
-    def _note_skips(self, served: set[str]) -> None:
-        for sequence in self._by_handle.values():
-            if sequence.ending is None and sequence.request_id not in served:
+    def _note_skips(self, decision: Decision) -> None:
+        for skipped in decision.skipped:
+            sequence = self._by_request.get(skipped.request_id)
+            if sequence is not None and skipped.reason is not SkipReason.AWAITS_RESULT:
                 sequence.num_skips += 1
 
     # -- results -----------------------------------------------------------------------------------
@@ -293,63 +287,25 @@ class DriverView:
         for row in result.rows:
             sequence = self._by_handle.get(row.handle)
             if sequence is not None:
-                self._apply_row(sequence, row, outcome)
+                apply_row(sequence, row, outcome, self._find_text_stop)
         for refusal in result.refusals:
             self._apply_refusal(refusal, outcome)
         self._drop_released(result.step_id, outcome)
         self._predict_in_flight()
         return outcome
 
-    def _apply_row(self, live: LiveSequence, row: StepRow, outcome: StepOutcome) -> None:
-        if not live.is_admitted:
-            live.is_admitted = True
-            live.num_cached_tokens = live.num_computed_tokens = row.num_cached_tokens
-            outcome.num_cached_tokens += row.num_cached_tokens
-        self._count_work(live, row, outcome)
-        live.num_computed_tokens += row.num_computed_tokens
-        if live.ending is None or live.ending is Ending.PREEMPTED:
-            fresh = row.sampled_ids[max(0, len(live.output_ids) - row.first_index) :]
-            live.output_ids.extend(fresh)
-            if fresh or row.finish is not None:
-                self._append(live, row, outcome)
-
-    def _count_work(self, live: LiveSequence, row: StepRow, outcome: StepOutcome) -> None:
-        start = live.num_computed_tokens
-        end = start + row.num_computed_tokens
-        recomputed = max(0, min(end, live.num_recompute_tokens) - start)
-        prompt = max(0, min(end, live.num_prompt_tokens) - start)
-        outcome.num_recomputed_tokens += recomputed
-        outcome.num_prompt_tokens += max(0, prompt - recomputed)
-        outcome.num_sampled_tokens += len(row.sampled_ids)
-
-    def _append(self, live: LiveSequence, row: StepRow, outcome: StepOutcome) -> None:
-        """Hand what is new to the committer, cut where a stop string ends it."""
-        is_first = live.num_committed == 0
-        num_new = len(live.output_ids) - live.num_committed
-        text_stop = self._find_text_stop(live.request_id, live.output_ids, num_new)
-        if text_stop is not None:
-            del live.output_ids[text_stop.num_tokens :]
-        end = end_of(row, live.output_ids, live.request.include_stop, text_stop)
-        if end is not None:
-            live.ending = Ending.FINISHED
-        outcome.rows.append(live.take_row(end, live.num_cached_tokens if is_first else -1))
-
     def _apply_refusal(self, refusal: Refusal, outcome: StepOutcome) -> None:
         live = self._by_handle.get(refusal.handle)
         if live is None or live.ending in (Ending.FINISHED, Ending.CANCELLED, Ending.STALE):
             return
         if refusal.reason in (RefusalReason.FAILED, RefusalReason.BAD_ADMISSION):
-            self._fail(live, f"{refusal.reason}: {refusal.detail}", outcome)
+            live.ending = Ending.FAILED
+            error = f"{refusal.reason}: {refusal.detail}"
+            outcome.rows.append(live.take_row(End(reason=FinishReason.ERROR, error=error)))
         elif not live.is_admitted:
             # The worker has nothing of it: back to the queue without a release.
             self._forget(live)
             outcome.requeues.append(live.request_id)
-        else:
-            live.recharge(self.block_size)
-
-    def _fail(self, live: LiveSequence, error: str, outcome: StepOutcome) -> None:
-        live.ending = Ending.FAILED
-        outcome.rows.append(live.take_row(End(reason=FinishReason.ERROR, error=error)))
 
     def cancel(self, request_id: str, reason: FinishReason) -> TokenRow | None:
         """The store says: cancelled or expired. The row that ends it, if it still runs here."""
@@ -361,6 +317,8 @@ class DriverView:
 
     def _drop_released(self, step_id: int, outcome: StepOutcome) -> None:
         """Sequences that this step released have left the worker."""
+        if 0 < self._stray_release_step <= step_id:
+            self._strays.clear()
         gone = [s for s in self._by_handle.values() if 0 < s.release_step <= step_id]
         for live in gone:
             self._forget(live)
@@ -374,7 +332,7 @@ class DriverView:
 
     def _predict_in_flight(self) -> None:
         for sequence in self._by_handle.values():
-            sequence.restart_prediction()
+            sequence.restart_prediction(self.block_size)
         for step in self._in_flight:
             for chunk in step.chunks:
                 sequence_or_none = self._by_handle.get(chunk.handle)

@@ -154,6 +154,8 @@ class Lane:
                 return await connection.read_response(disable_decoding=True, timeout=math.inf), None
         except ResponseError as refused:
             return None, refused
+        finally:
+            self._silence = None
 
     def _on_end(self, actor: asyncio.Task[None]) -> None:
         """Whatever ended the actor, nobody waits for ever."""

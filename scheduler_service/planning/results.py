@@ -1,0 +1,89 @@
+"""What a worker's rows mean for a live sequence, and for its log.
+
+Knows nothing of plans in flight, Redis or time; text is asked of an injected finder.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from scheduler_service.planning.live import Admissible, Ending, LiveSequence
+from scheduler_service.planning.outcome import TextStop, TokenRow, end_of
+from shared.types import ResidentSequence, StepRow
+
+# Whether new ids complete a stop string: (request id, all output ids, how many are new).
+TextStopFinder = Callable[[str, Sequence[int], int], TextStop | None]
+
+
+@dataclass(slots=True, kw_only=True)
+class StepOutcome:
+    """What a result means: rows for the logs, requests that go back to the queue, work done."""
+
+    rows: list[TokenRow] = field(default_factory=list)
+    requeues: list[str] = field(default_factory=list)  # after the rows have been committed
+    num_prompt_tokens: int = 0  # computed for the first time
+    num_recomputed_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_sampled_tokens: int = 0
+
+
+def apply_row(
+    live: LiveSequence, row: StepRow, outcome: StepOutcome, find_text_stop: TextStopFinder
+) -> None:
+    if not live.is_admitted:
+        live.is_admitted = True
+        live.num_cached_tokens = live.num_computed_tokens = row.num_cached_tokens
+        outcome.num_cached_tokens += row.num_cached_tokens
+    _count_work(live, row, outcome)
+    live.num_computed_tokens += row.num_computed_tokens
+    if live.ending is None or live.ending is Ending.PREEMPTED:
+        fresh = row.sampled_ids[max(0, len(live.output_ids) - row.first_index) :]
+        live.output_ids.extend(fresh)
+        if fresh or row.finish is not None:
+            _append(live, row, outcome, find_text_stop)
+
+
+def _count_work(live: LiveSequence, row: StepRow, outcome: StepOutcome) -> None:
+    start = live.num_computed_tokens
+    end = start + row.num_computed_tokens
+    recomputed = max(0, min(end, live.num_recompute_tokens) - start)
+    prompt = max(0, min(end, live.num_prompt_tokens) - start)
+    outcome.num_recomputed_tokens += recomputed
+    outcome.num_prompt_tokens += max(0, prompt - recomputed)
+    outcome.num_sampled_tokens += len(row.sampled_ids)
+
+
+def _append(
+    live: LiveSequence, row: StepRow, outcome: StepOutcome, find_text_stop: TextStopFinder
+) -> None:
+    """Hand what is new to the committer, cut where a stop string ends it."""
+    is_first = live.num_committed == 0
+    num_new = len(live.output_ids) - live.num_committed
+    text_stop = find_text_stop(live.request_id, live.output_ids, num_new)
+    if text_stop is not None:
+        del live.output_ids[text_stop.num_tokens :]
+    end = end_of(row, live.output_ids, live.request.include_stop, text_stop)
+    if end is not None:
+        live.ending = Ending.FINISHED
+    outcome.rows.append(live.take_row(end, live.num_cached_tokens if is_first else -1))
+
+
+def continues(sequence: ResidentSequence, record: Admissible) -> bool:
+    """Whether what the worker holds is what the store says runs there."""
+    return record.assignment == sequence.assignment and len(sequence.output_ids) >= len(record.log)
+
+
+def resume(
+    live: LiveSequence,
+    sequence: ResidentSequence,
+    outcome: StepOutcome,
+    find_text_stop: TextStopFinder,
+) -> None:
+    """A sequence of the driver before: rows that it did not commit are committed now."""
+    live.is_admitted = True
+    live.num_computed_tokens = sequence.num_computed_tokens
+    live.num_committed = len(live.request.log)
+    # What it holds for certain: the place of its pending token may not be allocated.
+    live.num_admitted_tokens = max(sequence.num_computed_tokens, live.num_prompt_tokens)
+    if live.num_committed < len(live.output_ids) or sequence.finish is not None:
+        row = StepRow(handle=live.handle, num_computed_tokens=0, finish=sequence.finish)
+        _append(live, row, outcome, find_text_stop)
