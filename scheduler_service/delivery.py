@@ -93,8 +93,8 @@ class Delivery:
         self._store = store
         self._replica_id = replica_id
         self._poll_s = poll_s
-        self._readers: dict[str, set[Reader]] = {}
-        self._to_read: set[str] = set()
+        self._readers: dict[str, list[Reader]] = {}
+        self._to_read: dict[str, None] = {}  # in order
         self._read_wake = asyncio.Event()
         self.on_new_work = lambda: None  # set by the service: wakes the drivers here
 
@@ -104,13 +104,14 @@ class Delivery:
 
     def open(self, request_id: str, start: int) -> Reader:
         reader = Reader(request_id, start)
-        self._readers.setdefault(request_id, set()).add(reader)
+        self._readers.setdefault(request_id, []).append(reader)
         self._want(request_id)
         return reader
 
     def close(self, reader: Reader) -> None:
-        readers = self._readers.get(reader.request_id, set())
-        readers.discard(reader)
+        readers = self._readers.get(reader.request_id, [])
+        if reader in readers:
+            readers.remove(reader)
         if not readers:
             self._readers.pop(reader.request_id, None)
 
@@ -133,7 +134,7 @@ class Delivery:
                 reader.heard_s = asyncio.get_running_loop().time()
 
     def _want(self, request_id: str) -> None:
-        self._to_read.add(request_id)
+        self._to_read[request_id] = None
         self._read_wake.set()
 
     async def run(self) -> None:
@@ -170,7 +171,7 @@ class Delivery:
                 try:
                     await self._read(batch)
                 except StoreUnavailable:
-                    self._to_read.update(batch)
+                    self._to_read.update(dict.fromkeys(batch))
                     await asyncio.sleep(self._poll_s)
                     self._read_wake.set()
 

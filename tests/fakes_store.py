@@ -94,7 +94,10 @@ async def open_redis(url: str, seed: int = 0, **limits: int) -> AsyncIterator[St
     async with (
         redis.asyncio.Redis.from_url(url) as server,
         RedisStore.connect(
-            url, pool=pool, draw_nonce=lambda: source.getrandbits(64), **limits
+            url,
+            pool=pool,
+            draw_nonce=lambda: source.getrandbits(64),
+            **limits,  # type: ignore[arg-type]
         ) as store,
     ):
         yield StoreHarness(store, server=server, prefix=f"tokentide:{{{pool}}}:")

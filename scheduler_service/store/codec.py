@@ -1,6 +1,6 @@
-"""Between the values of `interface` and what the functions take and return. See the Lua files for each layout.
+"""Between the values of `interface` and what the functions take and return.
 
-Pure; knows nothing of connections.
+The Lua files document each layout. Pure; knows nothing of connections.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""Doorbells: hints that something has changed, over pub/sub. They may be lost; a slow poll covers that."""
+"""Doorbells: hints that something has changed, over pub/sub. A slow poll covers lost ones."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ MAX_BACKOFF_S = 1.0
 async def listen(
     make_connection: Callable[[], Connection], prefix: str, replica_id: str
 ) -> AsyncIterator[tuple[str, ...]]:
-    """Rings until it is closed. A lost connection is made again; the empty ring after that says: look at everything."""
+    """Rings until it is closed. A lost connection is made again, and an empty ring follows."""
     everyone = f"{prefix}bell:all".encode()
     channels = (everyone, f"{prefix}bell:{replica_id}".encode())
     backoff_s = 0.02

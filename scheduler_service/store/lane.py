@@ -1,8 +1,8 @@
 """One connection to the server, shared by all callers through one long-lived actor.
 
-A caller waits on a future and may be cancelled freely: the reply is then dropped, and no other call can get it, because
-only the actor reads, and answers come in the order of the questions. Calls made meanwhile are sent together (pipelined).
-Knows nothing of requests.
+A caller waits on a future and may be cancelled freely: the reply is then dropped, and no other call
+can get it, because only the actor reads, and answers come in the order of the questions. Calls made
+meanwhile are sent together (pipelined). Knows nothing of requests.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ _Call = tuple[Command, "asyncio.Future[Any]"]
 
 
 class Lane:
-    """Open with `start`, end with `close`. After a lost connection it connects again by itself, with jitter."""
+    """Open with `start`, end with `close`. Connects again by itself, with jitter."""
 
     def __init__(
         self, make_connection: Callable[[], Connection], reply_timeout_s: float = 5.0
@@ -74,7 +74,8 @@ class Lane:
         self._actor.add_done_callback(self._on_end)
 
     async def call(self, *command: Argument) -> Any:
-        """The server's reply. Raises StoreUnavailable if there is none: it may have run; ResponseError if refused."""
+        """The server's reply. Raises StoreUnavailable if there is none (the command may have run),
+        ResponseError if it is an error."""
         if self._actor is None or self._actor.done():
             raise StoreUnavailable("the store's connection is closed")
         if len(self._waiting) >= MAX_WAITING_CALLS:
@@ -96,15 +97,23 @@ class Lane:
             connection = self._make_connection()
             try:
                 await connection.connect()
-                backoff_s = 0.0
-                await self._serve(connection)
             except (RedisError, OSError) as error:
-                self._fail(_as_unavailable(error))
+                self._fail(_as_unavailable(error), self._waiting)
+            else:
+                backoff_s = 0.0
+                await self._serve_until_lost(connection)
             finally:
                 with suppress(RedisError, OSError):
                     await connection.disconnect(nowait=True)
             backoff_s = min(MAX_BACKOFF_S, backoff_s * 2 or 0.02)
             await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+
+    async def _serve_until_lost(self, connection: Connection) -> None:
+        """What was sent and not answered fails then; the rest waits for the next connection."""
+        try:
+            await self._serve(connection)
+        except (RedisError, OSError) as error:
+            self._fail(_as_unavailable(error), self._sent)
 
     async def _serve(self, connection: Connection) -> None:
         """Until the connection is lost; raises what ended it."""
@@ -161,15 +170,17 @@ class Lane:
         """Whatever ended the actor, nobody waits for ever."""
         if not actor.cancelled() and actor.exception() is not None:
             log.error("the store's connection failed by a bug of ours", exc_info=actor.exception())
-        self._fail(StoreUnavailable("the store's connection is closed"))
+        closed = StoreUnavailable("the store's connection is closed")
+        self._fail(closed, self._sent)
+        self._fail(closed, self._waiting)
 
-    def _fail(self, error: Exception) -> None:
-        for _, future in (*self._sent, *self._waiting):
+    def _fail(self, error: Exception, calls: deque[_Call]) -> None:
+        for _, future in calls:
             if not future.done():
-                future.set_exception(error)
-        self._sent.clear()
-        self._waiting.clear()
-        self._has_waiting.clear()
+                future.set_exception(type(error)(*error.args))  # each its own traceback
+        calls.clear()
+        if not self._waiting:
+            self._has_waiting.clear()
 
 
 def _settle(future: "asyncio.Future[Any]", reply: Any, error: Exception | None) -> None:
@@ -182,6 +193,8 @@ def _settle(future: "asyncio.Future[Any]", reply: Any, error: Exception | None) 
 
 
 def _as_unavailable(error: Exception) -> Exception:
-    if isinstance(error, (AuthenticationError, NoPermissionError)):
+    # redis-py wraps what went wrong while connecting
+    causes = (error, error.__cause__)
+    if any(isinstance(cause, (AuthenticationError, NoPermissionError)) for cause in causes):
         return StoreRefused(f"the store does not let us in: {error}")
     return StoreUnavailable(f"no answer from the store: {error}")

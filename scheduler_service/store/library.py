@@ -1,7 +1,7 @@
 """The store's Functions library: its Lua source, named by its own content.
 
-Function names are global in a server, so they carry the hash too: replicas of two versions each call their own. Knows
-nothing of connections.
+Function names are global in a server, so they carry the hash too: replicas of two versions call
+each their own. Knows nothing of connections.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
-"""The store on Redis or Valkey: each call is one function of our library in the server, atomic there.
+"""The store on Redis or Valkey: each call is one function of our library there, atomic.
 
-Keys and layouts are documented in `functions/*.lua`. Knows nothing of grpc, planning or the requests' payloads.
+Keys and layouts are documented in `functions/*.lua`. Knows nothing of grpc, planning or payloads.
 """
 
 import secrets
@@ -74,8 +74,8 @@ class RedisStore:
         draw_nonce: Callable[[], int] = lambda: secrets.randbits(64),
         **limits: int,
     ) -> AsyncIterator["RedisStore"]:
-        """`limits`: the fields of StoreLimits. Raises StoreRefused if this server cannot keep `durability`,
-        StoreUnavailable if it does not answer."""
+        """`limits`: the fields of StoreLimits. Raises StoreRefused if this server cannot keep
+        `durability`, StoreUnavailable if it does not answer."""
         if not pool or set(pool) & set("{}"):
             raise StoreRefused(f"a pool's name is not empty and has no braces, got {pool!r}")
         make = connection_maker(url, io_timeout_s=io_timeout_s)

@@ -32,30 +32,31 @@ def find_broken_promise(settings: Mapping[str, str], durability: Durability) -> 
     """What the server's settings cannot keep, in one line; None if all is well."""
     fsync = settings.get("appendfsync")
     policy = settings.get("maxmemory-policy")
-    if policy != "noeviction":
-        return f"maxmemory-policy is {policy}: requests could be evicted; set it to noeviction"
-    if settings.get("appendonly") != "yes":
-        return f"durability '{durability}' needs the append-only file: set appendonly yes"
-    if durability == "process":
-        if fsync == "no":
-            return "durability 'process' needs appendfsync everysec or always, it is no"
-        return None
-    if fsync != "always":
-        return f"durability '{durability}' needs appendfsync always, it is {fsync}"
-    if settings.get("no-appendfsync-on-rewrite") == "yes":
-        return f"durability '{durability}' needs no-appendfsync-on-rewrite no, it is yes"
-    return None
+    safe_fsync = ("always", "everysec") if durability == "process" else ("always",)
+    needs = f"durability '{durability}' needs"
+    checks = (
+        (policy == "noeviction", f"requests could be evicted: maxmemory-policy is {policy}"),
+        (
+            settings.get("appendonly") == "yes",
+            f"{needs} the append-only file: appendonly is not yes",
+        ),
+        (fsync in safe_fsync, f"{needs} appendfsync {' or '.join(safe_fsync)}, it is {fsync}"),
+        (
+            durability == "process" or settings.get("no-appendfsync-on-rewrite") == "no",
+            f"{needs} no-appendfsync-on-rewrite no",
+        ),
+    )
+    return next((broken for is_kept, broken in checks if not is_kept), None)
 
 
 async def check_server(lane: Lane, durability: Durability) -> None:
     """Raises StoreRefused, or StoreUnavailable if there is no answer."""
-    if durability not in get_args(Durability):
-        raise StoreRefused(
-            f"durability '{durability}' is none of {', '.join(get_args(Durability))}"
-        )
+    levels = get_args(Durability)
+    if durability not in levels:
+        raise StoreRefused(f"durability '{durability}' is none of {', '.join(levels)}")
     if durability == "failover":
         raise StoreRefused(
-            "durability 'failover' cannot be kept: acknowledgement by a replica is not waited for yet; use 'power'"
+            "durability 'failover' cannot be kept: replicas are not waited for yet; use 'power'"
         )
     info = (await lane.call("INFO", "server")).decode()
     version = server_version(info)

@@ -42,7 +42,7 @@ class _Live:
     is_done: bool = False
 
 
-def run_batch(  # noqa: C901, PLR0912
+def run_batch(
     engine: Engine,
     prompts: Many[Many[int]],
     num_new_tokens: int,
@@ -50,7 +50,7 @@ def run_batch(  # noqa: C901, PLR0912
     stagger_steps: int = 2,
     sampling: SamplingParams = GREEDY,
 ) -> Trace:
-    """Outputs of all prompts, `num_new_tokens` each. Checks the engine's invariants at every step."""
+    """Outputs of all prompts, `num_new_tokens` each. Checks the engine's invariants each step."""
     trace = Trace(outputs=[[] for _ in prompts])
     handles, waiting, live = count(1), list(range(len(prompts))), dict[int, _Live]()
     releases: list[Release] = []

@@ -28,10 +28,10 @@ QUESTIONS = (
     "Translate to French: The cat sleeps on the warm windowsill.",
     "What is 17 plus 25? Show how you get there.",
     "Write a Python function that reverses a string, and explain each line of it to a beginner.",
-    "Summarize: A reservoir behind a dam stores water in the wet season. When power is wanted, gates "
-    "open, water falls through turbines, and generators turn its motion into electricity. The lake "
-    "also waters fields, holds back floods and lets people swim, but it drowns valleys and keeps "
-    "fish from the streams where they were born.",
+    "Summarize: A reservoir behind a dam stores water in the wet season. When power is wanted, "
+    "gates open, water falls through turbines, and generators turn its motion into electricity. "
+    "The lake also waters fields, holds back floods and lets people swim, but it drowns valleys "
+    "and keeps fish from the streams where they were born.",
     "A farmer has three fields. The first gives 120 sacks of wheat, the second twice as many, the "
     "third as many as the first two together. He keeps a tenth as seed, gives a fifth of the rest "
     "to his brother, and sells what is left at four coins a sack. How many coins does he get? "
@@ -60,7 +60,7 @@ pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(400)]
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """What plain transformers says: per prompt its tokens, and the gap between its two best logits."""
+    """What plain transformers says: tokens, and the gap between its two best logits at each."""
 
     prompts: list[list[int]]
     outputs: list[list[int]]
@@ -109,7 +109,8 @@ def test_greedy_output_equals_generate_up_to_near_ties(model_dir: Path, oracle: 
         trace = _run(model_dir, prompts, chunk_size, block_size, mode)
 
         assert (trace.num_preemptions > 0) == (mode == "preemption")
-        assert (trace.num_cached_tokens > 0) == (mode != "plain")
+        if chunk_size > 1:  # at one token a step nothing is computed yet when the others come
+            assert (trace.num_cached_tokens > 0) == (mode != "plain")
         num_preemptions += trace.num_preemptions
         num_tokens += sum(map(len, trace.outputs))
         for index, output in zip(indices, trace.outputs, strict=True):

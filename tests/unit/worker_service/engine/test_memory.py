@@ -1,0 +1,55 @@
+"""Blocks from bytes, and where the bytes come from."""
+
+from pathlib import Path
+
+import pytest
+
+from shared.errors import ModelUnusable
+from worker_service.engine import memory
+from worker_service.engine.memory import KVBudget, MemoryProbe, count_blocks
+
+
+def test_an_explicit_number_of_blocks_is_taken_as_it_is() -> None:
+    assert count_blocks(KVBudget(num_blocks=7), 10**15, most_useful=3, device="cpu") == 7
+
+
+def test_blocks_from_bytes() -> None:
+    assert count_blocks(KVBudget(num_bytes=1050), 100, most_useful=99, device="cpu") == 10
+
+
+def test_no_more_blocks_than_could_ever_be_used() -> None:
+    assert count_blocks(KVBudget(num_bytes=10**9), 100, most_useful=12, device="cpu") == 12
+
+
+def test_not_even_one_block_is_one_clear_line() -> None:
+    with pytest.raises(ModelUnusable, match=r"^no block .* takes 100 bytes, 99 are there.*$"):
+        count_blocks(KVBudget(num_bytes=99), 100, most_useful=12, device="cpu")
+
+
+def test_a_share_of_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
+
+    assert count_blocks(KVBudget(share=0.25), 10, most_useful=99, device="cpu") == 25
+
+
+def test_a_control_group_limit_lowers_what_is_free(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("5000\n")
+    (tmp_path / "memory.current").write_text("2000\n")
+
+    assert memory._cgroup_free_bytes(tmp_path) == 3000
+
+
+def test_no_limit_is_endless(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("2000\n")
+
+    assert memory._cgroup_free_bytes(tmp_path) > 1 << 60
+    assert memory._cgroup_free_bytes(tmp_path / "nothing") > 1 << 60
+
+
+def test_the_process_has_some_memory_and_the_cpu_no_device_figures() -> None:
+    stats = MemoryProbe("cpu", kv_bytes=5).read()
+
+    assert stats.process_bytes > 1 << 20
+    assert stats.kv_bytes == 5
+    assert stats.device_total_bytes == 0
