@@ -14,7 +14,7 @@ DEV_SET := .venv/.dev-$(shell cat requirements*.txt pyproject.toml | cksum | cut
 
 # $(call install,requirement file): line by line what pip collects, then our own package as it lies here
 install = $(BIN)/python -m pip install --disable-pip-version-check --no-input -r $(1) \
-	| sed -un 's/^Collecting \([^ ]*\).*/  \1/p;s/^Installing collected.*/  installing/p' && \
+	| awk '/^Collecting / {print "  " $$2; fflush()}' && \
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps --editable .
 
 .PHONY: demo test check check-proto format proto bench simulate up model help

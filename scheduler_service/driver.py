@@ -78,6 +78,7 @@ class _Batch:
     step_id: int
     rows: list[CommitRow] = field(default_factory=list)
     requeues: list[str] = field(default_factory=list)
+    is_beat: bool = False  # commit even without rows
 
 
 class Driver:
@@ -303,7 +304,9 @@ class Driver:
             self._poll_wake.set()
             return []
         self._take_reply(outcome.reply)
-        return [self._admissible(record) for record in outcome.claimed]
+        # An answer that got lost may have granted some before: those live here already.
+        new = [r for r in outcome.claimed if self._view.live(r.request_id) is None]
+        return [self._admissible(record) for record in new]
 
     def _admissible(self, record: object) -> Admissible:
         request, stop_strings = admissible(record)
@@ -313,8 +316,11 @@ class Driver:
 
     # -- store -------------------------------------------------------------------------------------
 
-    def _queue_outcome(self, step_id: int, outcome: StepOutcome) -> None:
-        batch = _Batch(step_id, [self._row(row) for row in outcome.rows], outcome.requeues)
+    def _queue_outcome(
+        self, step_id: int, outcome: StepOutcome, *, is_beat: bool = False
+    ) -> None:
+        rows = [self._row(row) for row in outcome.rows]
+        batch = _Batch(step_id, rows, outcome.requeues, is_beat)
         self._batches.append(batch)
         self._num_uncommitted += 1
         self._commit_wake.set()
@@ -334,7 +340,7 @@ class Driver:
             rows = [row for batch in batches for row in batch.rows]
             requeues = [request_id for batch in batches for request_id in batch.requeues]
             self._committing = {row.request_id for row in rows}.union(requeues)
-            if rows:
+            if rows or any(batch.is_beat for batch in batches):
                 await self._persist_commit(rows)
             if requeues:
                 reply = await self._persist(
@@ -429,9 +435,14 @@ class Driver:
     # -- liveness ----------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
+        num_commits = -1
         while True:
             await asyncio.sleep(self._settings.heartbeat_s)
             await self._send(DriverHeartbeat(durable_step=self._durable_step))
+            if num_commits == self.totals.num_commits and not self._num_uncommitted:
+                # Commits raise the worker's beat in the store; without any, say that it lives.
+                self._queue_outcome(self._durable_step, StepOutcome(), is_beat=True)
+            num_commits = self.totals.num_commits
 
     async def _poll(self) -> None:
         """Doorbells are hints; the slow poll covers those that were lost."""

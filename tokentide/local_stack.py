@@ -1,17 +1,25 @@
 """A whole stack on one machine: embedded store (or a given one), workers, schedulers, as child processes."""
 
 import asyncio
+import contextlib
+import json
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
-from tokentide.processes import ServiceProcess
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from tokentide.processes import ServiceFailed, ServiceProcess
+from tokentide.undisturbed import undisturbed
 
 START_WORKER_S = 300.0
 START_SCHEDULER_S = 60.0
 
+Result = TypeVar("Result")
 Report = Callable[[str], None]
 
 
@@ -64,23 +72,47 @@ class LocalStack:
     async def start_schedulers(self) -> None:
         spec = self.spec
         addresses = ",".join(f"{spec.host}:{w.ports['port']}" for w in self.workers)
+        # The address holds the password: not for `ps` to show.
+        secret = self.run_dir / "scheduler.toml"
+        secret.unlink(missing_ok=True)  # of an earlier stack with these logs
+        secret.touch(mode=0o600)
+        secret.write_text(f"[scheduler]\nredis_url = {json.dumps(self.redis_url)}\n")
         for number in range(spec.num_schedulers):
             port = spec.port + number if spec.port else 0
             operations_port = spec.operations_port + number if spec.operations_port else 0
             args = ["--host", spec.host, "--port", str(port)]
             args += ["--operations-host", spec.host, "--operations-port", str(operations_port)]
             args += ["--workers", addresses, "--replica-id", f"scheduler-{number}"]
-            # The address holds the password: not for `ps` to show.
-            secret = self.run_dir / "scheduler.toml"
-            if not secret.exists():
-                secret.touch(mode=0o600)
-                secret.write_text(f'[scheduler]\nredis_url = "{self.redis_url}"\n')
             args += ["--config", str(secret), *spec.scheduler_args]
             label = f"scheduler-{number}"
             scheduler = ServiceProcess(label, self.run_dir, "scheduler_service", args)
             self.schedulers.append(scheduler)
             await scheduler.start()
         await asyncio.gather(*(s.wait_ready(START_SCHEDULER_S) for s in self.schedulers))
+        await self.run(self._wait_all_serving())
+
+    async def _wait_all_serving(self) -> None:
+        try:
+            async with asyncio.timeout(START_SCHEDULER_S):
+                await asyncio.gather(*(wait_serving(endpoint) for endpoint in self.endpoints))
+        except TimeoutError:
+            tails = "; ".join(f"{s.label}: {s.log_tail()}" for s in self.schedulers)
+            message = f"the scheduler found no worker within {START_SCHEDULER_S:.0f} s: {tails}"
+            raise ServiceFailed(message) from None
+
+    async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """What `work` returns. Raises ServiceFailed as soon as a child ends by itself."""
+        working = asyncio.create_task(work)
+        ends = {asyncio.create_task(p.wait()): p for p in (*self.workers, *self.schedulers)}
+        try:
+            done, _ = await asyncio.wait((working, *ends), return_when=asyncio.FIRST_COMPLETED)
+            for end in done & ends.keys():
+                raise ServiceFailed(ends[end].why_ended())
+            return working.result()
+        finally:
+            for task in (working, *ends):
+                task.cancel()
+            await asyncio.gather(working, *ends, return_exceptions=True)
 
     async def stop(self) -> None:
         """Schedulers first, so that workers are handed over and streams told."""
@@ -93,34 +125,55 @@ async def local_stack(
     spec: StackSpec, report: Report = lambda _: None
 ) -> AsyncIterator[LocalStack]:
     """Start everything, and stop it whatever happens. Raises ServiceFailed, StoreRefused."""
-    async with AsyncExitStack() as cleanup:
-        if spec.log_dir is None:
-            run_dir = Path(
-                cleanup.enter_context(
-                    tempfile.TemporaryDirectory(prefix="tokentide-run-", ignore_cleanup_errors=True)
-                )
-            )
-        else:
-            run_dir = spec.log_dir
-            run_dir.mkdir(parents=True, exist_ok=True)
-        redis_url = spec.redis_url
-        if not redis_url:
-            report("starting the embedded store")
-            redis_url = await _start_store(spec, run_dir, cleanup)
-        stack = LocalStack(spec, run_dir, redis_url)
-        cleanup.push_async_callback(stack.stop)
-        report(f"starting {spec.num_workers} worker(s): loading {spec.model_dir.name}")
-        await stack.start_workers()
-        report(f"starting {spec.num_schedulers} scheduler(s)")
-        await stack.start_schedulers()
-        yield stack
+    cleanup = AsyncExitStack()
+    try:
+        yield await _start(spec, report, cleanup)
+    finally:
+        await undisturbed(cleanup.aclose())
 
 
-async def _start_store(spec: StackSpec, run_dir: Path, cleanup: AsyncExitStack) -> str:
+async def _start(spec: StackSpec, report: Report, cleanup: AsyncExitStack) -> LocalStack:
+    run_dir = spec.log_dir
+    if run_dir is None:
+        temporary = tempfile.TemporaryDirectory(prefix="tokentide-run-", ignore_cleanup_errors=True)
+        run_dir = Path(cleanup.enter_context(temporary))
+    run_dir.mkdir(parents=True, exist_ok=True)
+    redis_url = spec.redis_url or await undisturbed(_start_store(spec, run_dir, report, cleanup))
+    stack = LocalStack(spec, run_dir, redis_url)
+    cleanup.push_async_callback(stack.stop)
+    report(f"starting {spec.num_workers} worker(s) on {spec.model_dir}")
+    await stack.start_workers()
+    report(f"starting {spec.num_schedulers} scheduler(s)")
+    await stack.start_schedulers()
+    for process in (*stack.workers, *stack.schedulers):
+        ports = ", ".join(
+            f"{name.replace('_', ' ')} {port}" for name, port in process.ports.items()
+        )
+        report(f"{process.label}: process {process.pid}, {spec.host} {ports}")
+    return stack
+
+
+async def wait_serving(endpoint: str) -> None:
+    """Until the scheduler there has found a worker and can take requests."""
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        while True:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                call = health.Watch(health_pb2.HealthCheckRequest(), wait_for_ready=True)
+                async for reply in call:
+                    if reply.status == health_pb2.HealthCheckResponse.SERVING:
+                        call.cancel()
+                        return
+
+
+async def _start_store(
+    spec: StackSpec, run_dir: Path, report: Report, cleanup: AsyncExitStack
+) -> str:
     # Needs the store's client library, which a mere client of the service does not have.
-    from scheduler_service.store.embedded import EmbeddedStore  # noqa: PLC0415
+    from scheduler_service.store.embedded import EmbeddedStore, find_server  # noqa: PLC0415
 
     data_dir = spec.data_dir or run_dir / "store"
+    report(f"starting the embedded store: {find_server()}, data in {data_dir}")
     store = await asyncio.to_thread(EmbeddedStore.start, data_dir, appendfsync=spec.appendfsync)
     cleanup.push_async_callback(asyncio.to_thread, store.stop)
     return store.url

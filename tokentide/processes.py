@@ -64,7 +64,7 @@ class ServiceProcess:
             async with asyncio.timeout(timeout_s):
                 while not self._announce_path.exists():
                     if ended.done():
-                        raise ServiceFailed(f"{self.label} ended: {self.log_tail()}")
+                        raise ServiceFailed(self.why_ended())
                     await asyncio.sleep(0.02)
         except TimeoutError:
             message = f"{self.label} is not up after {timeout_s:.0f} s: {self.log_tail()}"
@@ -72,6 +72,12 @@ class ServiceProcess:
         finally:
             ended.cancel()
         self.ports = json.loads(self._announce_path.read_text())
+
+    def why_ended(self) -> str:
+        """One line if the service said why in one, as it does; else the end of its log."""
+        tail = self.log_tail()
+        said = [line for line in tail.splitlines() if line.startswith("error: ")]
+        return f"{self.label} ended: {said[-1].removeprefix('error: ') if said else tail}"
 
     async def wait(self) -> int:
         assert self._process is not None, f"{self.label} has not been started"

@@ -5,6 +5,7 @@ Knows nothing of grpc, threads, torch or wall time.
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -52,6 +53,7 @@ class Compute(Protocol):
 class SessionLimits:
     silence_s: float = 2.0  # a driver silent for longer may be replaced
     heartbeat_s: float = 0.5
+    last_word_s: float = 1.0  # longest wait for posted messages when a driver's stream ends
     max_plans_in_flight: int = 2  # running and waiting together
     max_outgoing: int = (
         256  # messages a driver has not taken yet; above, its stream counts as broken
@@ -65,24 +67,28 @@ class _Driver:
         self.link = link
         self.replica_id = replica_id
         self.heard_s = now_s
-        self.outgoing: asyncio.Queue[WorkerMessage] = asyncio.Queue(max_outgoing)
+        # One place more than may be used: the end always fits.
+        self._outgoing: asyncio.Queue[WorkerMessage | None] = asyncio.Queue(max_outgoing + 1)
+        self._max_outgoing = max_outgoing
         self.is_broken = False
 
     def post(self, message: WorkerMessage) -> None:
         """Send when the stream takes it. A driver that takes nothing is as good as gone."""
-        try:
-            self.outgoing.put_nowait(message)
-        except asyncio.QueueFull:
+        if self._outgoing.qsize() < self._max_outgoing:
+            self._outgoing.put_nowait(message)
+        else:
             self.is_broken = True
             self.link.close()
 
+    def post_end(self) -> None:
+        with contextlib.suppress(asyncio.QueueFull):
+            self._outgoing.put_nowait(None)
+
     async def send_posted(self) -> None:
+        """Until the end is posted or the stream breaks."""
         try:
-            while True:
-                message = await self.outgoing.get()
+            while (message := await self._outgoing.get()) is not None:
                 await self.link.send(message)
-                if isinstance(message, Fenced):
-                    return
         except ConnectionError:
             self.is_broken = True
 
@@ -174,35 +180,28 @@ class WorkerSession:
             return
         now_s = asyncio.get_running_loop().time()
         driver = _Driver(link, hello.replica_id, now_s, self._limits.max_outgoing)
-        async with asyncio.TaskGroup() as tasks:
-            helpers = [
-                tasks.create_task(driver.send_posted()),
-                tasks.create_task(self._beat(driver)),
-            ]
-            try:
-                if await self._grant(driver):
-                    await self._serve(driver)
-            finally:
-                driver.is_broken = True
-                if self._driver is driver:
-                    self._driver = None
-                    self._plans.clear()
-                await self._flush(driver)
-                for helper in helpers:
-                    helper.cancel()
+        sending = asyncio.create_task(driver.send_posted())
+        beating = asyncio.create_task(self._beat(driver))
+        try:
+            if await self._grant(driver):
+                await self._serve(driver)
+        finally:
+            driver.is_broken = True
+            if self._driver is driver:
+                self._driver = None
+                self._plans.clear()
+            driver.post_end()
+            # Let a last word (Fenced) leave, and never end the stream in the middle of a write.
+            await asyncio.wait((sending,), timeout=self._limits.last_word_s)
+            for task in (sending, beating):
+                task.cancel()
+            await asyncio.gather(sending, beating, return_exceptions=True)
 
     async def _refuse(self, link: DriverLink, fenced: Fenced) -> None:
         try:
             await link.send(fenced)
         except ConnectionError:
             return
-
-    async def _flush(self, driver: _Driver) -> None:
-        """Give a last word (Fenced) the chance to leave before the stream is closed."""
-        for _ in range(self._limits.max_outgoing):
-            if driver.outgoing.empty():
-                return
-            await asyncio.sleep(0)
 
     async def _grant(self, driver: _Driver) -> bool:
         async with self._boundary:

@@ -79,8 +79,9 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler:
         handler: Any = await continuation(handler_call_details)
-        if handler is None or handler.request_streaming:
-            return handler
+        is_ours = handler_call_details.method.startswith(f"/{DOMAIN}.")
+        if handler is None or handler.request_streaming or not is_ours:
+            return handler  # health and reflection answer for themselves
         tolerant = handler._replace(request_deserializer=_tolerant(handler.request_deserializer))
         if handler.response_streaming:
             return tolerant._replace(unary_stream=_guard_stream(handler.unary_stream))

@@ -92,6 +92,7 @@ class WaitingRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """`num_available_blocks`: last reported free or cached, less what plans in flight may take.
+    Negative: they want more than there is, and the worker will refuse rows of theirs.
 
     Blocks given back by a release count only after the worker has reported them. Until then their
     sequence stays in `running` as ending, or they are in `num_returning_blocks`: nobody is admitted

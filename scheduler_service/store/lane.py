@@ -197,4 +197,4 @@ def _as_unavailable(error: Exception) -> Exception:
     causes = (error, error.__cause__)
     if any(isinstance(cause, (AuthenticationError, NoPermissionError)) for cause in causes):
         return StoreRefused(f"the store does not let us in: {error}")
-    return StoreUnavailable(f"no answer from the store: {error}")
+    return StoreUnavailable(f"no answer from the store: {str(error) or 'it is silent'}")

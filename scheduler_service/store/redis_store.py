@@ -51,6 +51,7 @@ class RedisStore:
         prefix: str,
         limits: StoreLimits,
         draw_nonce: Callable[[], int],
+        io_timeout_s: float,
     ) -> None:
         self._make_connection = make_connection
         self._prefix = prefix
@@ -58,9 +59,9 @@ class RedisStore:
         self._draw_nonce = draw_nonce
         self._library = FunctionLibrary.read()
         # apart, so that a commit never waits behind a door's calls or a long read
-        self._driving = Lane(make_connection)
-        self._doors = Lane(make_connection)
-        self._reading = Lane(make_connection)
+        self._driving = Lane(make_connection, io_timeout_s)
+        self._doors = Lane(make_connection, io_timeout_s)
+        self._reading = Lane(make_connection, io_timeout_s)
 
     @classmethod
     @asynccontextmanager
@@ -79,7 +80,7 @@ class RedisStore:
         if not pool or set(pool) & set("{}"):
             raise StoreRefused(f"a pool's name is not empty and has no braces, got {pool!r}")
         make = connection_maker(url, io_timeout_s=io_timeout_s)
-        store = cls(make, f"tokentide:{{{pool}}}:", StoreLimits(**limits), draw_nonce)
+        store = cls(make, f"tokentide:{{{pool}}}:", StoreLimits(**limits), draw_nonce, io_timeout_s)
         try:
             await store._open(url, durability)
             yield store

@@ -121,7 +121,7 @@ def _make_room(live: _Live, draft: _Draft) -> bool:
     Blocks given up now can be used only when the worker has reported them, so this step
     gives out what there is, to those first who would give way last.
     """
-    if not live.lacking or sum(live.lacking.values()) <= draft.blocks_left:
+    if sum(live.lacking.values()) <= draft.blocks_left:
         return False
     finishing = [s for s in live.idle if s.num_output_tokens >= s.max_tokens]
     live.num_returning_blocks += sum(s.num_charged_blocks for s in finishing)
@@ -133,6 +133,11 @@ def _make_room(live: _Live, draft: _Draft) -> bool:
             if s.request_id not in ends_by_itself
         ]
     )
+    if len(candidates) == 1 and not live.num_returning_blocks:
+        # Admission saw that it fits alone and nothing is to come back, so it must hold what it
+        # seems to lack: after a takeover the account of blocks may be too low.
+        live.lacking.clear()
+        return True
     gone = _preempt(candidates, live, draft)
     gone |= _hold_back((s for s in reversed(candidates) if s.request_id not in gone), live, draft)
     live.decodes = [s for s in live.decodes if s.request_id not in gone]
@@ -144,12 +149,12 @@ def _make_room(live: _Live, draft: _Draft) -> bool:
 def _preempt(candidates: list[RunningSequence], live: _Live, draft: _Draft) -> set[str]:
     """Choose victims until what comes back will cover what the others lack.
 
-    A victim makes room for others: one that alone lacks blocks waits instead. So the last candidate
-    always stays, and can go on once all blocks are back: admission saw that it fits alone.
+    A victim makes room for others: one that alone lacks blocks waits instead. The last candidate
+    stays, and can go on once all blocks are back: admission saw that it fits alone.
     """
     victims: set[str] = set()
     shortage = sum(live.lacking.values()) - draft.blocks_left - live.num_returning_blocks
-    for sequence in candidates:
+    for sequence in candidates[:-1]:
         own = live.lacking.get(sequence.request_id, 0)
         if shortage - own <= 0:
             break
@@ -166,7 +171,7 @@ def _hold_back(sequences: Iterable[RunningSequence], live: _Live, draft: _Draft)
     held: set[str] = set()
     for sequence in sequences:
         num_lacking = live.lacking.get(sequence.request_id, 0)
-        if num_lacking <= blocks_left:
+        if not num_lacking or num_lacking <= blocks_left:
             blocks_left -= num_lacking
             continue
         held.add(sequence.request_id)
@@ -209,7 +214,8 @@ def _give_prompts(live: _Live, draft: _Draft, snapshot: Snapshot) -> None:
             continue
         shortest_served = min(shortest_served, num_pending_tokens)
         num_held = blocks_for(sequence.num_computed_tokens + num_tokens, snapshot.block_size)
-        num_new_blocks = max(0, num_held - sequence.num_charged_blocks)
+        num_lacking = max(0, num_held - sequence.num_charged_blocks)
+        num_new_blocks = min(num_lacking, live.lacking.get(sequence.request_id, 0))
         draft.take(num_tokens, num_pending_tokens, num_new_blocks)
         draft.chunks.append(PlannedChunk(sequence.request_id, num_tokens, num_new_blocks, False))
 

@@ -382,7 +382,7 @@ def check_decision(snapshot: Snapshot, decision: Decision) -> None:
     num_live = sum(not s.is_ending for s in snapshot.running)
     assert not decision.claims or num_live + len(decision.claims) <= limits.max_sequences
     grants = (*decision.chunks, *decision.claims)
-    assert sum(grant.num_new_blocks for grant in grants) <= snapshot.num_available_blocks
+    assert sum(grant.num_new_blocks for grant in grants) <= max(0, snapshot.num_available_blocks)
     assert all(grant.num_tokens >= 1 for grant in grants)
     placed = [grant.request_id for grant in grants]
     placed += [skipped.request_id for skipped in decision.skipped if skipped.request_id]
@@ -420,7 +420,9 @@ SCENARIOS = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(  # the same examples each time: what they find is not for another commit to explain
+    max_examples=200, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(scenario=SCENARIOS)
 def test_any_load_under_any_limits_keeps_the_invariants_and_ends(scenario: Scenario) -> None:
     Simulation(scenario).run(num_steps=60)

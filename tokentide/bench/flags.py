@@ -1,0 +1,72 @@
+"""The flags of the benchmarks and what they mean. Parsing only: nothing here starts anything."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Endpoint = Annotated[
+    str, typer.Option(help="running schedulers, comma-separated; empty: start a local stack")
+]
+Operations = Annotated[str, typer.Option(help="their operators' ports, comma-separated")]
+Model = Annotated[Path | None, typer.Option(help="model folder; none: the packaged model")]
+KvMemory = Annotated[str, typer.Option(help="the local worker's KV cache, as 1GiB")]
+WorkerArgs = Annotated[str, typer.Option(help="more flags for the local worker, in one string")]
+SchedulerArgs = Annotated[str, typer.Option(help="flags for the local scheduler, in one string")]
+Concurrency = Annotated[
+    str, typer.Option(help="closed loop: requests at once; several, as 1,8,32, run in turn")
+]
+Rate = Annotated[float | None, typer.Option(help="open loop: arrivals a second")]
+Burstiness = Annotated[
+    float, typer.Option(help="of arrivals: 1 = Poisson, below burstier, above more even")
+]
+NumRequests = Annotated[
+    int | None, typer.Option(help="requests a load; none: the concurrency, at least 4")
+]
+PromptLengths = Annotated[
+    str, typer.Option("--prompt", help="prompt lengths: fixed:N uniform:A-B exponential:MEAN:CAP")
+]
+OutputLengths = Annotated[
+    str, typer.Option("--output", help="output lengths: the same, or lognormal:MEDIAN:SIGMA:CAP")
+]
+SharedPrefix = Annotated[int, typer.Option(help="tokens that all prompts begin with")]
+Text = Annotated[bool, typer.Option("--text", help="words as prompts, not random token ids")]
+IgnoreEos = Annotated[bool, typer.Option(help="outputs have exactly the length drawn")]
+Vocabulary = Annotated[
+    int | None, typer.Option(help="random ids are below this; none: the model folder says, or 1000")
+]
+Seed = Annotated[int, typer.Option(help="of the workload; the same seed gives the same requests")]
+Workload = Annotated[
+    Path | None, typer.Option(help="JSON lines: arrival_s, prompt or prompt_ids, max_tokens")
+]
+SaveWorkload = Annotated[Path | None, typer.Option(help="write the first load's requests there")]
+Temperature = Annotated[float, typer.Option(help="0 = greedy")]
+Warmup = Annotated[
+    int | None, typer.Option(help="short requests before each load; none: the concurrency")
+]
+Cut = Annotated[float, typer.Option(help="seconds at a load's start that are not counted")]
+Repeat = Annotated[int, typer.Option(min=1, help="runs of each case, in turn; medians are shown")]
+Compare = Annotated[
+    bool, typer.Option("--compare-transformers", help="the same requests in static batches too")
+]
+Json = Annotated[bool, typer.Option("--json", help="print the whole report as JSON")]
+OutFile = Annotated[Path | None, typer.Option(help="write the whole report as JSON there")]
+ChunkSizes = Annotated[str, typer.Option(help="chunk sizes; whole prefill always comes beside them")]
+NumDecodes = Annotated[int, typer.Option(min=1, help="sequences that decode meanwhile")]
+LongPrompt = Annotated[int, typer.Option(min=1, help="tokens of the prompt that arrives")]
+OutDir = Annotated[Path, typer.Option(help="folder for chunk.json, chunk.png and chunk.svg")]
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Raises ValueError with one line."""
+    try:
+        values = tuple(int(part) for part in names(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is no list of numbers, as 1,8,32") from None
+    if not values or min(values) < 1:
+        raise ValueError(f"{text!r}: at least one number, all above 0")
+    return values

@@ -1,0 +1,55 @@
+"""How every benchmark command runs: a progress line, one line for an error, a table or JSON at the end."""
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import typer
+from rich.console import Console, RenderableType
+
+from shared.errors import ServingError
+from tokentide.bench.live_progress import LiveProgress
+from tokentide.errors import TokentideError
+
+Run = Callable[[LiveProgress], Coroutine[Any, Any, dict[str, Any]]]
+
+
+def run_shown(run: Run) -> dict[str, Any]:
+    """Ctrl-C cancels the run, which stops what it started."""
+    with LiveProgress() as progress:
+        return asyncio.run(run(progress))
+
+
+@contextlib.contextmanager
+def one_line_errors() -> Iterator[None]:
+    """What may go wrong outside of us ends the command with one line."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except grpc.aio.AioRpcError as error:
+        _fail(f"{error.code().name}: {error.details()}")
+    except (ServingError, TokentideError, ValueError, TimeoutError, OSError) as error:
+        _fail(str(error) or type(error).__name__)
+
+
+def show(
+    report: dict[str, Any], table: RenderableType, *, as_json: bool, out_file: Path | None
+) -> None:
+    text = json.dumps(report, indent=2)
+    if out_file is not None:
+        out_file.write_text(f"{text}\n")
+    if as_json:
+        print(text)
+    else:
+        Console().print(table)
+
+
+def _fail(message: str) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    raise typer.Exit(2)

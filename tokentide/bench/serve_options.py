@@ -1,0 +1,125 @@
+"""From the flags of `bench serve` to what `run_serve` takes. Raises ValueError with one line."""
+
+import shlex
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tokentide.bench.flags import names, numbers
+from tokentide.bench.lengths import Lengths
+from tokentide.bench.load import Sampling
+from tokentide.bench.serve import MIN_REQUESTS, ServeOptions
+from tokentide.bench.target import TargetSpec, vocabulary_of
+from tokentide.bench.workload import (
+    DEFAULT_VOCABULARY,
+    WorkloadSpec,
+    WorkRequest,
+    read_workload,
+    write_workload,
+)
+from tokentide.models import packaged_model_dir
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetFlags:
+    """Which stack: flags of every benchmark."""
+
+    endpoint: str = ""
+    operations: str = ""
+    model: Path | None = None
+    kv_memory: str = "1GiB"
+    worker_args: str = ""
+    scheduler_args: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeFlags(TargetFlags):
+    concurrency: str = "8"
+    rate: float | None = None
+    burstiness: float = 1.0
+    num_requests: int | None = None
+    prompt: str = "uniform:32-128"
+    output: str = "fixed:64"
+    shared_prefix: int = 0
+    text: bool = False
+    ignore_eos: bool = True
+    vocabulary: int | None = None
+    seed: int = 0
+    workload: Path | None = None
+    save_workload: Path | None = None
+    temperature: float = 0.0
+    warmup: int | None = None
+    cut_s: float = 0.0
+    repeat: int = 1
+    compare_transformers: bool = False
+
+
+def serve_options(given: ServeFlags) -> ServeOptions:
+    target = target_spec(given)
+    requests = tuple(_file_requests(given)) if given.workload else ()
+    if given.compare_transformers and given.temperature != 0:
+        raise ValueError("--compare-transformers compares greedy outputs: --temperature 0")
+    return ServeOptions(
+        target=target,
+        concurrencies=numbers(given.concurrency),
+        is_open_loop=given.rate is not None or _has_arrivals(requests),
+        spec=_workload_spec(given, target),
+        num_requests=given.num_requests,
+        requests=requests,
+        warmup=given.warmup,
+        cut_s=given.cut_s,
+        repeat=given.repeat,
+        sampling=Sampling(temperature=given.temperature, seed=given.seed),
+        compare_transformers=given.compare_transformers,
+        save=partial(write_workload, given.save_workload) if given.save_workload else None,
+    )
+
+
+def target_spec(given: TargetFlags) -> TargetSpec:
+    endpoints, operations = names(given.endpoint), names(given.operations)
+    if operations and not endpoints:
+        raise ValueError("--operations goes with --endpoint")
+    if endpoints and (given.worker_args or given.scheduler_args):
+        raise ValueError("flags of services go with a local stack, not with --endpoint")
+    return TargetSpec(
+        endpoints=endpoints,
+        operations=operations,
+        model_dir=given.model,
+        worker_args=("--kv-memory", given.kv_memory, *shlex.split(given.worker_args)),
+        scheduler_args=tuple(shlex.split(given.scheduler_args)),
+    )
+
+
+def _workload_spec(given: ServeFlags, target: TargetSpec) -> WorkloadSpec:
+    return WorkloadSpec(
+        num_requests=given.num_requests or MIN_REQUESTS,
+        prompt_lengths=Lengths.parse(given.prompt),
+        output_lengths=Lengths.parse(given.output),
+        shared_prefix=given.shared_prefix,
+        text=given.text,
+        ignore_eos=given.ignore_eos,
+        vocabulary=given.vocabulary or _vocabulary(target),
+        rate=given.rate,
+        burstiness=given.burstiness,
+        seed=given.seed,
+    )
+
+
+def _vocabulary(target: TargetSpec) -> int:
+    if target.endpoints and target.model_dir is None:
+        return DEFAULT_VOCABULARY
+    return vocabulary_of(target.model_dir or packaged_model_dir()) or DEFAULT_VOCABULARY
+
+
+def _file_requests(given: ServeFlags) -> list[WorkRequest]:
+    assert given.workload is not None
+    if given.rate is not None:
+        raise ValueError("a workload file brings its own arrivals: leave out --rate")
+    try:
+        return read_workload(given.workload)
+    except OSError as error:
+        raise ValueError(f"{given.workload}: {error.strerror}") from error
+
+
+def _has_arrivals(requests: tuple[WorkRequest, ...]) -> bool:
+    return any(request.arrival_s > 0 for request in requests)
