@@ -6,7 +6,7 @@ slow poll covers both. Knows nothing of grpc, text or Redis.
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from scheduler_service.planning.request import TERMINAL, RequestStatus
@@ -96,7 +96,7 @@ class Delivery:
         self._readers: dict[str, list[Reader]] = {}
         self._to_read: dict[str, None] = {}  # in order
         self._read_wake = asyncio.Event()
-        self.on_new_work = lambda: None  # set by the service: wakes the drivers here
+        self.on_new_work: Callable[[], None] = _nothing  # set by the service: wakes the drivers
 
     @property
     def num_streams(self) -> int:
@@ -205,6 +205,10 @@ class Delivery:
                 error=found.error,
             )
             reader.finish(end)
+
+
+def _nothing() -> None:
+    """Until the service has said what new work wakes."""
 
 
 def _end_of(row: CommitRow, finish: FinishReason) -> LogEnd:

@@ -1,14 +1,33 @@
-"""Values around a driver: its settings, its sums, the note it keeps of each step, and how store values become planner values."""
+"""Values around a driver: what it is given, its settings and sums, the note it keeps of each step,
+and how the store's values become the planner's."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from scheduler_service.planning.live import Admissible
 from scheduler_service.planning.outcome import TokenRow
-from scheduler_service.planning.snapshot import Decision, Skipped, WaitingRequest
+from scheduler_service.planning.results import StepOutcome, TextStopFinder
+from scheduler_service.planning.snapshot import Decision, Limits, Skipped, WaitingRequest
+from scheduler_service.planning.strategies.interface import Strategy
 from scheduler_service.planning.view import DriverView
-from scheduler_service.store.interface import CommitRow, QueueEntry, RunningRecord
-from scheduler_service.stored_request import spec_from_bytes
-from shared.types import BatchPlan, BlockCounts, StepResult, StepTimings, WorkerDescription
+from scheduler_service.request_spec import RequestSpec
+from scheduler_service.store.interface import (
+    CommitRow,
+    QueueEntry,
+    RequestStore,
+    RunningRecord,
+)
+from shared.link import Link
+from shared.types import (
+    BatchPlan,
+    BlockCounts,
+    DriverMessage,
+    StepResult,
+    StepTimings,
+    WorkerDescription,
+    WorkerMessage,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +39,37 @@ class DriverSettings:
     poll_s: float = 0.25
     store_retry_s: float = 0.1
     max_store_retry_s: float = 1.0
+
+
+WorkerLink = Link[DriverMessage, WorkerMessage]
+
+
+class TextStops(Protocol):
+    """Finds stop strings in the output of the requests that have any."""
+
+    def open(self, record: Admissible, stop_strings: tuple[str, ...]) -> None: ...
+    def close(self, request_id: str) -> None: ...
+
+    @property
+    def find(self) -> TextStopFinder: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverContext:
+    """What every driver of a replica is given."""
+
+    store: RequestStore
+    replica_id: str
+    limits_of: Callable[[WorkerDescription], Limits]
+    settings: DriverSettings
+    read_spec: Callable[[bytes], RequestSpec]
+    strategy: Callable[[], Strategy]
+    text_stops: TextStops
+    committed: Callable[
+        [Sequence[CommitRow]], None
+    ]  # durable rows: streams here need not read them
+    record_step: "Callable[[StepNote], None]"
+    clock_ns: Callable[[], int]
 
 
 @dataclass(slots=True)
@@ -39,6 +89,19 @@ class StepTotals:
     num_commits: int = 0
     batch_size_ns: float = 0.0
     held_blocks_ns: float = 0.0
+
+    def count(self, result: StepResult, outcome: StepOutcome) -> None:
+        self.num_steps += 1
+        self.num_prompt_tokens += outcome.num_prompt_tokens
+        self.num_recomputed_tokens += outcome.num_recomputed_tokens
+        self.num_cached_tokens += outcome.num_cached_tokens
+        self.num_sampled_tokens += outcome.num_sampled_tokens
+        step_ns = result.timings.total_ns
+        self.busy_ns += step_ns
+        if result.idle_with_work:
+            self.bubble_ns += result.timings.idle_ns
+        self.batch_size_ns += len(result.rows) * step_ns
+        self.held_blocks_ns += result.blocks.held * step_ns
 
     def add(self, other: "StepTotals") -> None:
         for name in self.__slots__:
@@ -111,9 +174,8 @@ class StepNote:
         return replace(self, blocks=result.blocks, timings=result.timings, num_sampled=num_sampled)
 
 
-def admissible(record: RunningRecord) -> tuple[Admissible, tuple[str, ...]]:
+def admissible(record: RunningRecord, spec: RequestSpec) -> tuple[Admissible, tuple[str, ...]]:
     """What an admission needs, and the stop strings that the driver itself must watch for."""
-    spec = spec_from_bytes(record.payload)
     request = Admissible(
         request_id=record.request_id,
         assignment=record.assignment,
@@ -129,7 +191,7 @@ def admissible(record: RunningRecord) -> tuple[Admissible, tuple[str, ...]]:
     return request, spec.stop_strings
 
 
-def waiting_request(entry: QueueEntry, num_bypasses: int) -> WaitingRequest:
+def waiting_request(entry: QueueEntry) -> WaitingRequest:
     return WaitingRequest(
         request_id=entry.request_id,
         priority=entry.priority,
@@ -138,7 +200,6 @@ def waiting_request(entry: QueueEntry, num_bypasses: int) -> WaitingRequest:
         num_output_tokens=entry.num_output_tokens,
         max_tokens=entry.max_tokens,
         age_ms=entry.age_ms,
-        num_bypasses=num_bypasses,
         attempts=entry.attempts,
     )
 

@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from scheduler_service.driver import Driver, WorkerLink
-from scheduler_service.driver_values import StepTotals
+from scheduler_service.driver import Driver
+from scheduler_service.driver_values import StepTotals, WorkerLink
 from scheduler_service.store.interface import PoolTotals, RequestStore
 from shared.errors import StoreRefused, StoreUnavailable, WorkerLost
 from shared.types import WorkerDescription, WorkerStats
@@ -69,7 +69,7 @@ def driver_ranking(replica_ids: Sequence[str], incarnation: str) -> list[str]:
 
 
 class Membership:
-    def __init__(
+    def __init__(  # noqa: PLR0913 (all that it is wired to)
         self,
         *,
         replica_id: str,

@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 import logging
+import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -20,14 +21,15 @@ from scheduler_service.delivery import Delivery, keep_watching
 from scheduler_service.doors.generation import GenerationServicer
 from scheduler_service.doors.operations import OperationsServicer
 from scheduler_service.doors.status import StatusInterceptor
-from scheduler_service.driver import Driver, WorkerLink
-from scheduler_service.driver_values import DriverSettings
+from scheduler_service.driver import Driver
+from scheduler_service.driver_values import DriverContext, DriverSettings, WorkerLink
 from scheduler_service.membership import Membership, MembershipSettings, WorkerPort
 from scheduler_service.planning.snapshot import Limits
 from scheduler_service.planning.strategies.continuous import ContinuousStrategy
 from scheduler_service.serving import ServedModel, Serving
 from scheduler_service.step_log import StepLog
 from scheduler_service.store.redis_store import RedisStore
+from scheduler_service.stored_request import spec_from_bytes
 from scheduler_service.text import TextCodec, TextPool
 from scheduler_service.text_stops import CodecTextStops
 from scheduler_service.worker_client import WorkerClient
@@ -127,6 +129,18 @@ class Replica:
             capacities=self.capacities,
         )
         self._delivery.on_new_work = self._membership.ring
+        self._driver_context = DriverContext(
+            store=store,
+            replica_id=self.replica_id,
+            limits_of=self._limits_of,
+            settings=DriverSettings(worker_silence_s=settings.driver_silence_s),
+            read_spec=spec_from_bytes,
+            strategy=ContinuousStrategy,
+            text_stops=CodecTextStops(self._codec),
+            committed=self._delivery.offer,
+            record_step=self._step_log.record,
+            clock_ns=time.perf_counter_ns,
+        )
         self._health = health_aio.HealthServicer()
         self._drain_asked = asyncio.Event()
         self._welcoming = asyncio.Lock()
@@ -169,7 +183,7 @@ class Replica:
             keep_watching(self._store, self.replica_id, self._serving.watched, WATCH_REFRESH_S),
         ]
         tasks = [asyncio.create_task(part) for part in parts]
-        ends = [
+        ends: list[asyncio.Task[Any]] = [
             asyncio.create_task(wait_stop_signal()),
             asyncio.create_task(self._drain_asked.wait()),
         ]
@@ -180,7 +194,7 @@ class Replica:
                     task.result()  # a part must not end by itself
             await self._drain()
         finally:
-            for task in (*tasks, *ends):
+            for task in [*tasks, *ends]:
                 task.cancel()
             await asyncio.gather(*tasks, *ends, return_exceptions=True)
 
@@ -255,29 +269,19 @@ class Replica:
             logger.info("serving model %s", description.model)
 
     def _make_driver(self, link: WorkerLink, description: WorkerDescription) -> Driver:
+        return Driver(link, description, self._driver_context)
+
+    def _limits_of(self, description: WorkerDescription) -> Limits:
+        """The settings, within what this worker takes."""
         settings = self._settings
-        max_sequences = min(settings.max_sequences, description.max_sequences or 1 << 30)
-        token_budget = min(settings.token_budget, description.max_step_tokens or 1 << 30)
-        return Driver(
-            link=link,
-            store=self._store,
-            description=description,
-            replica_id=self.replica_id,
-            limits=Limits(
-                token_budget=token_budget,
-                max_sequences=max_sequences,
-                chunk_size=settings.chunk_size,
-                max_bypasses=settings.max_bypasses,
-                max_prompt_skips=settings.max_prompt_skips,
-                max_partial_prompts=settings.max_partial_prompts,
-                watermark=settings.watermark,
-            ),
-            settings=DriverSettings(worker_silence_s=settings.driver_silence_s),
-            strategy=ContinuousStrategy,
-            text_stops=CodecTextStops(self._codec),
-            committed=self._delivery.offer,
-            record_step=self._step_log.record,
-            clock_ns=time.perf_counter_ns,
+        return Limits(
+            token_budget=min(settings.token_budget, description.max_step_tokens or sys.maxsize),
+            max_sequences=min(settings.max_sequences, description.max_sequences or sys.maxsize),
+            chunk_size=settings.chunk_size,
+            max_bypasses=settings.max_bypasses,
+            max_prompt_skips=settings.max_prompt_skips,
+            max_partial_prompts=settings.max_partial_prompts,
+            watermark=settings.watermark,
         )
 
     def _codec(self) -> TextCodec:

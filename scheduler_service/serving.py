@@ -5,33 +5,25 @@ path from a client's fields to the queue, and from the log to a client's chunks.
 """
 
 import asyncio
-import hashlib
 import secrets
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 
-from scheduler_service.delivery import Delivery, LogEnd, Reader
-from scheduler_service.output_cursor import OutputCursor
+from scheduler_service.delivery import Delivery
+from scheduler_service.output_stream import OutputChunk, OutputStream, open_cursor
 from scheduler_service.planning.request import RequestStatus
 from scheduler_service.request_spec import RequestSpec
 from scheduler_service.store.interface import LogSlice, NewRequest, RequestStore, Watch
 from scheduler_service.stored_request import spec_from_bytes, spec_to_bytes
 from scheduler_service.text import TextCodec, TextPool
 from shared.errors import (
-    DataLoss,
     Draining,
-    IndexBeyondLog,
     ModelNotFound,
     NoWorker,
-    RequestCancelled,
-    RequestExpired,
-    RequestFailed,
     RequestNotFound,
-    RequestQuarantined,
 )
-from shared.types import FinishReason, SamplingParams, StopRules, TokenIds
-from shared.wire.columns import pack_u32
+from shared.types import SamplingParams, StopRules, TokenIds
 from shared.validation import (
     Capacity,
     CheckedRequest,
@@ -41,8 +33,6 @@ from shared.validation import (
     check_length,
     check_token_ids,
 )
-
-HASH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,28 +52,6 @@ class Submitted:
     request_id: str
     created: bool
     spec: RequestSpec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputChunk:
-    """What a client gets at once. `end` only with the last chunk of a finished request."""
-
-    start_index: int
-    token_ids: TokenIds
-    text: str
-    prefix_hash: bytes
-    end: "FinishedOutput | None" = None
-    must_move: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedOutput:
-    finish: FinishReason
-    stop_match: str
-    num_prompt_tokens: int
-    num_output_tokens: int  # visible ones
-    num_generated_tokens: int
-    num_cached_tokens: int
 
 
 class Serving:
@@ -197,12 +165,12 @@ class Serving:
 
     async def follow(
         self, request_id: str, spec: RequestSpec, *, start: int, prefix_hash: bytes, nonce: str
-    ) -> AsyncIterator[OutputChunk]:
+    ) -> AsyncGenerator[OutputChunk, None]:
         """The request's chunks from output index `start` on, until it has ended."""
         reader = self._delivery.open(request_id, 0)
         self.watched[nonce] = request_id
         try:
-            stream = _OutputStream(self._codec(), spec, reader)
+            stream = OutputStream(self._codec(), spec, reader)
             await stream.skip_to(start, prefix_hash)
             while True:
                 chunk = await stream.next_chunk()
@@ -229,7 +197,7 @@ class Serving:
         (found,) = await self._store.read_logs([(request_id, 0)])
         if found is None:
             raise RequestNotFound(f"no request {request_id!r}")
-        cursor = _cursor(self._codec(), spec)
+        cursor = open_cursor(self._codec(), spec)
         if found.status in (RequestStatus.WAITING, RequestStatus.RUNNING):
             shown = cursor.push(found.token_ids)
         else:
@@ -252,107 +220,3 @@ class Serving:
         while True:
             request_id, nonce = await self._unwatched.get()
             await self._store.unwatch(request_id, nonce)
-
-
-def _cursor(codec: TextCodec, spec: RequestSpec) -> OutputCursor:
-    return OutputCursor(
-        codec,
-        spec.stop_strings,
-        include_stop=spec.include_stop,
-        min_tokens=spec.stop.min_tokens,
-    )
-
-
-class _OutputStream:
-    """One client's stream over one reader: ids in, chunks out."""
-
-    def __init__(self, codec: TextCodec, spec: RequestSpec, reader: Reader) -> None:
-        self._spec = spec
-        self._reader = reader
-        self._cursor = _cursor(codec, spec)
-        self._hash = hashlib.sha256()
-        self._held: list[int] = []  # taken from the reader, not yet delivered
-        self._index = 0
-
-    async def skip_to(self, start: int, prefix_hash: bytes) -> None:
-        """Pass over what the client has. Raises IndexBeyondLog, DataLoss."""
-        ids: list[int] = []
-        while len(ids) < start:
-            if self._reader.is_unknown:
-                raise RequestNotFound(f"no request {self._reader.request_id!r}")
-            if self._reader.end is not None:
-                self._raise_unless_finished(self._reader.end)
-                raise IndexBeyondLog(f"start_index {start} is beyond the log's {len(ids)} tokens")
-            if self._reader.must_move:
-                raise Draining("this replica is draining")
-            ids += await self._reader.wait_news()
-        self._hash.update(pack_u32(ids[:start]))
-        if prefix_hash and prefix_hash != self._digest():
-            raise DataLoss(f"the log of {self._reader.request_id} has other tokens than delivered")
-        self._cursor.skip(ids[:start])
-        self._index = start
-        self._reader.put_back(ids[start:])
-
-    async def next_chunk(self) -> OutputChunk | None:
-        """Waits for news. None: nothing to be shown came of it. Raises how the request ended."""
-        ids = await self._reader.wait_news()
-        reader = self._reader
-        self._held += ids
-        if reader.is_unknown:
-            raise RequestNotFound(f"no request {reader.request_id!r} (any more)")
-        end = reader.end
-        if end is None or end.status != RequestStatus.FINISHED:
-            shown = self._cursor.push(ids)
-            if shown.num_tokens or shown.text or reader.must_move:
-                return self._chunk(shown.num_tokens, shown.text, must_move=reader.must_move)
-            if end is not None:
-                self._raise_unless_finished(end)
-            return None
-        shown = self._cursor.finish(
-            ids, visible_tokens=end.visible_tokens, visible_chars=end.visible_chars
-        )
-        num_visible = self._index + shown.num_tokens
-        return self._chunk(shown.num_tokens, shown.text, end=self._finished(end, num_visible))
-
-    def _chunk(
-        self, num_tokens: int, text: str, end: FinishedOutput | None = None, must_move: bool = False
-    ) -> OutputChunk:
-        ids, self._held = tuple(self._held[:num_tokens]), self._held[num_tokens:]
-        self._hash.update(pack_u32(ids))
-        start, self._index = self._index, self._index + num_tokens
-        return OutputChunk(
-            start_index=start,
-            token_ids=ids,
-            text=text,
-            prefix_hash=self._digest(),
-            end=end,
-            must_move=must_move,
-        )
-
-    def _finished(self, end: LogEnd, num_visible: int) -> FinishedOutput:
-        assert end.finish is not None, "a finished request has a reason"
-        return FinishedOutput(
-            finish=end.finish,
-            stop_match=end.stop_match,
-            num_prompt_tokens=len(self._spec.prompt_ids),
-            num_output_tokens=num_visible,
-            num_generated_tokens=self._reader.num_known,
-            num_cached_tokens=self._reader.num_cached_tokens,
-        )
-
-    def _digest(self) -> bytes:
-        return self._hash.copy().digest()[:HASH_BYTES]
-
-    def _raise_unless_finished(self, end: LogEnd) -> None:
-        name = self._reader.request_id
-        match end.status:
-            case RequestStatus.CANCELLED:
-                raise RequestCancelled(f"request {name} was cancelled")
-            case RequestStatus.EXPIRED:
-                raise RequestExpired(f"request {name} did not finish before its deadline")
-            case RequestStatus.FAILED:
-                raise RequestFailed(f"request {name} failed: {end.error}")
-            case RequestStatus.QUARANTINED:
-                raise RequestQuarantined(f"request {name} is quarantined: {end.error}")
-            case RequestStatus.DATA_LOSS:
-                raise DataLoss(f"request {name}: the log and the worker differ")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import grpc
 
-from scheduler_service.driver import WorkerLink
+from scheduler_service.driver_values import WorkerLink
 from shared.errors import WorkerLost
 from shared.grpc_link import INTERNAL_CLIENT_OPTIONS, ClientLink
 from shared.pb import worker_pb2 as pb

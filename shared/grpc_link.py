@@ -7,7 +7,7 @@ which alone left a stopped peer unnoticed for 60 s.
 
 import asyncio
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -49,7 +49,7 @@ class ServerLink(Generic[Out, In]):
     def __init__(
         self,
         context: grpc.aio.ServicerContext,
-        from_pb: Callable[[Message], In],
+        from_pb: Callable[[Any], In],
         to_pb: Callable[[Out], Message],
     ) -> None:
         self._context = context
@@ -80,7 +80,7 @@ class ClientLink(Generic[Out, In]):
     def __init__(
         self,
         call: grpc.aio.StreamStreamCall,
-        from_pb: Callable[[Message], In],
+        from_pb: Callable[[Any], In],
         to_pb: Callable[[Out], Message],
     ) -> None:
         self._call = call

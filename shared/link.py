@@ -2,15 +2,15 @@
 
 from typing import Protocol, TypeVar
 
-Out = TypeVar("Out", contravariant=True)
-In = TypeVar("In", covariant=True)
+Out_contra = TypeVar("Out_contra", contravariant=True)
+In_co = TypeVar("In_co", covariant=True)
 
 
-class Link(Protocol[Out, In]):
-    async def send(self, message: Out) -> None:
+class Link(Protocol[Out_contra, In_co]):
+    async def send(self, message: Out_contra) -> None:
         """Raises ConnectionError when the other side is gone."""
 
-    async def receive(self) -> In | None:
+    async def receive(self) -> In_co | None:
         """The next message; None when the stream has ended or is broken."""
 
     def close(self) -> None: ...

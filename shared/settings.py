@@ -9,7 +9,7 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import SecretStr, ValidationError
 from pydantic_settings import (
@@ -59,7 +59,7 @@ class ServiceSettings(BaseSettings):
             raise SettingError(f"{path}: {error.strerror}") from error
         except tomllib.TOMLDecodeError as error:
             raise SettingError(f"{path}: {error}") from error
-        values = tables.get(cls.section, {})
+        values: dict[str, Any] = tables.get(cls.section, {})
         unknown = sorted(set(values) - set(cls.model_fields))
         if unknown:
             raise SettingError(f"{path}: [{cls.section}] has unknown keys: {', '.join(unknown)}")
@@ -77,6 +77,9 @@ class ServiceSettings(BaseSettings):
         )
 
 
+Settings = TypeVar("Settings", bound=ServiceSettings)
+
+
 class _Sources:
     def __init__(self, args: list[str], prefix: str, file_values: dict[str, Any]) -> None:
         self.args = args
@@ -84,7 +87,7 @@ class _Sources:
         self.file_values = file_values
 
 
-def _build(cls: type[ServiceSettings], sources: _Sources) -> Any:
+def _build(cls: type[Settings], sources: _Sources) -> Settings:
     class Bound(cls):  # type: ignore[valid-type, misc]
         __doc__ = cls.__doc__
 
@@ -108,7 +111,8 @@ def _build(cls: type[ServiceSettings], sources: _Sources) -> Any:
                 InitSettingsSource(settings_cls, init_kwargs=sources.file_values),
             )
 
-    return Bound()
+    bound: Settings = Bound()
+    return bound
 
 
 def _refuse_unknown_env(cls: type[ServiceSettings], env: dict[str, str], prefix: str) -> None:

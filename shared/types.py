@@ -184,6 +184,7 @@ class ResidentSequence:
     num_prompt_tokens: int
     num_computed_tokens: int
     output_ids: TokenIds  # all of them: the log's and those not yet durable
+    num_held_blocks: int  # blocks of its table, shared ones included
     finish: FinishReason | None = None  # ended by the worker; stays until released
 
 

@@ -109,6 +109,7 @@ class FakeWorker:
                 num_prompt_tokens=sequence.admission.num_prompt_tokens,
                 num_computed_tokens=sequence.num_computed_tokens,
                 output_ids=tuple(sequence.token_ids[sequence.admission.num_prompt_tokens :]),
+                num_held_blocks=sequence.num_held_blocks,
                 finish=sequence.finish,
             )
             for handle, sequence in self._sequences.items()

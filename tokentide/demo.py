@@ -77,12 +77,15 @@ async def run_demo(console: Console) -> int:
     console.print("Tokentide demo: one store, one worker, one scheduler", style="bold")
     async with local_stack(spec, report) as stack:
         summary = await stack.run(_converse(stack, console, report))
-    console.print(summary.render())
+    for name, value in summary.rows():
+        report(f"{name:<23}{value}")
     console.print("all processes have ended", style="dim")
     return 0
 
 
-async def _converse(stack: LocalStack, console: Console, report: Callable[[str], None]) -> "Summary":
+async def _converse(
+    stack: LocalStack, console: Console, report: Callable[[str], None]
+) -> "Summary":
     talks = [Talk(prompt) for prompt in DEMO_PROMPTS]
     show = LiveShow(console, talks) if is_live(console) else LineShow(console)
     async with (
@@ -126,7 +129,7 @@ async def _talk(client: Client, talk: Talk, show: Show) -> None:
 async def _watch(operations: OperationsClient, show: Show, num_earlier_steps: int) -> None:
     """From the ring of recent steps, so that none is missed; without those of the warm-up."""
     async for step in operations.watch_steps(replay_recent=True):
-        if step.step_id > num_earlier_steps:
+        if step.scheduled and step.step_id > num_earlier_steps:
             show.on_step(step)
 
 
@@ -170,9 +173,7 @@ class LiveShow:
         self._steps: list[Step] = []
 
     async def run(self) -> None:
-        with Live(
-            console=self._console, auto_refresh=False, get_renderable=self.render
-        ) as live:
+        with Live(console=self._console, auto_refresh=False, get_renderable=self.render) as live:
             while True:
                 live.refresh()
                 await asyncio.sleep(REFRESH_S)
@@ -229,7 +230,10 @@ class Summary:
         totals = self.totals
         return [
             ("wall time", f"{self.wall_s:.1f} s, {totals.num_steps} steps"),
-            ("generated", f"{rate(self.num_generated, self.wall_s)} tokens/s ({self.num_generated})"),
+            (
+                "generated",
+                f"{rate(self.num_generated, self.wall_s)} tokens/s ({self.num_generated})",
+            ),
             (
                 "prompt",
                 f"{rate(totals.num_prompt_tokens, self.wall_s)} tokens/s ({totals.num_prompt_tokens} computed,"
@@ -241,14 +245,6 @@ class Summary:
             ("worker idle with work", f"{totals.bubble_share:.1%} of the time"),
             ("mean batch size", f"{totals.mean_batch_size:.1f} sequences"),
         ]
-
-    def render(self) -> Table:
-        table = Table(box=None, pad_edge=False, show_header=False, title_justify="left")
-        table.add_column(style="bold")
-        table.add_column()
-        for row in self.rows():
-            table.add_row(*row)
-        return table
 
 
 def _spread(values_s: list[float]) -> str:

@@ -41,14 +41,14 @@ _TIDES = (
 DEMO_PROMPTS = (
     DemoPrompt("paris", "What is the capital of France?", 48),
     DemoPrompt("haiku", "Write a haiku about the sea in autumn.", 48),
-    DemoPrompt("planets", "List the planets of the solar system, one line each.", 96),
-    DemoPrompt("sky", "Explain to a child, in three short sentences, why the sky is blue.", 80),
+    DemoPrompt("planets", "List the planets of the solar system, one line each.", 64),
+    DemoPrompt("sky", "Explain to a child, in three short sentences, why the sky is blue.", 56),
     DemoPrompt(
         "mail",
         "Write a short, friendly mail to a neighbour: thank her for watering the plants while we were away for"
         " two weeks, tell her that the tomatoes have never looked so well, and invite her to dinner on Friday"
         " evening at seven.",
-        96,
+        64,
     ),
     DemoPrompt(
         "python",
@@ -60,7 +60,7 @@ DEMO_PROMPTS = (
         "        return ordered[middle]\n"
         "    return (ordered[middle - 1] + ordered[middle]) / 2\n\n"
         "Say in plain words what it does, what it returns for [3, 1, 2], and what goes wrong for an empty list.",
-        96,
+        64,
     ),
     DemoPrompt(
         "story",
@@ -70,7 +70,7 @@ DEMO_PROMPTS = (
         " rowing boat still lay upside down on the stones, and turned it over. The oars were where they had"
         " always been. Out on the rock the tower stood black against the last light. Halfway across, she looked"
         " up, and somebody had lit the lamp.",
-        96,
+        64,
     ),
-    DemoPrompt("tides", f"{_TIDES}\n\nSummarize this text in two sentences.", 64),
+    DemoPrompt("tides", f"{_TIDES}\n\nSummarize this text in two sentences.", 48),
 )

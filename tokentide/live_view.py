@@ -108,9 +108,13 @@ class StackView:
 
     def _head(self, loads: Loads) -> Text:
         head = Text()
-        head.append("serving" if loads.serving else "not serving", "green" if loads.serving else "red")
+        head.append(
+            "serving" if loads.serving else "not serving", "green" if loads.serving else "red"
+        )
         head.append(f" {loads.model or 'no model yet'}", style="bold")
-        head.append(f"  {loads.strategy}  {loads.num_replicas} replica(s)  {loads.num_streams} streams here\n")
+        head.append(
+            f"  {loads.strategy}  {loads.num_replicas} replica(s)  {loads.num_streams} streams here\n"
+        )
         head.append(f"queue {loads.num_waiting} waiting ({loads.num_waiting_tokens} tokens)  ")
         head.append(f"{loads.num_running} running  generated {self.generated_per_s} tokens/s  ")
         head.append(f"prompt {self.prompt_per_s} tokens/s  bubble {loads.totals.bubble_share:.1%}")
@@ -150,7 +154,9 @@ def loads_line(view: StackView, loads: Loads) -> str:
     line += f" | queue {loads.num_waiting} running {loads.num_running} streams {loads.num_streams}"
     line += f" | generated {view.generated_per_s} prompt {view.prompt_per_s} tokens/s"
     for worker in loads.workers:
-        line += f" | {worker.name} step {worker.stats.last_step_id} {blocks_text(worker.stats.blocks)}"
+        line += (
+            f" | {worker.name} step {worker.stats.last_step_id} {blocks_text(worker.stats.blocks)}"
+        )
     return line
 
 

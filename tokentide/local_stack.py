@@ -106,8 +106,9 @@ class LocalStack:
         ends = {asyncio.create_task(p.wait()): p for p in (*self.workers, *self.schedulers)}
         try:
             done, _ = await asyncio.wait((working, *ends), return_when=asyncio.FIRST_COMPLETED)
-            for end in done & ends.keys():
-                raise ServiceFailed(ends[end].why_ended())
+            for end, process in ends.items():
+                if end in done:
+                    raise ServiceFailed(process.why_ended())
             return working.result()
         finally:
             for task in (working, *ends):
@@ -147,7 +148,9 @@ async def _start(spec: StackSpec, report: Report, cleanup: AsyncExitStack) -> Lo
     await stack.start_schedulers()
     for process in (*stack.workers, *stack.schedulers):
         ports = ", ".join(
-            f"{name.replace('_', ' ')} {port}" for name, port in process.ports.items()
+            f"{name.replace('_', ' ')} {port}"
+            for name, port in process.ports.items()
+            if "port" in name
         )
         report(f"{process.label}: process {process.pid}, {spec.host} {ports}")
     return stack

@@ -5,21 +5,18 @@ Knows nothing of grpc, threads, torch or wall time.
 """
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from shared.errors import MalformedMessage
-from shared.link import Link
 from shared.types import (
     PROTOCOL_MAX,
     PROTOCOL_MIN,
     BatchPlan,
     BlockCounts,
     DriverHeartbeat,
-    DriverMessage,
     Fenced,
     Hello,
     MemoryStats,
@@ -30,13 +27,11 @@ from shared.types import (
     StepResult,
     WorkerDescription,
     WorkerHeartbeat,
-    WorkerMessage,
     WorkerStats,
     Yield,
 )
+from worker_service.driver_stream import DriverLink, DriverStream
 from worker_service.outbox import Outbox
-
-DriverLink = Link[WorkerMessage, DriverMessage]
 
 
 class Compute(Protocol):
@@ -60,39 +55,6 @@ class SessionLimits:
     )
 
 
-class _Driver:
-    """One driver's stream: what it is called, when it was last heard, what waits to be sent to it."""
-
-    def __init__(self, link: DriverLink, replica_id: str, now_s: float, max_outgoing: int) -> None:
-        self.link = link
-        self.replica_id = replica_id
-        self.heard_s = now_s
-        # One place more than may be used: the end always fits.
-        self._outgoing: asyncio.Queue[WorkerMessage | None] = asyncio.Queue(max_outgoing + 1)
-        self._max_outgoing = max_outgoing
-        self.is_broken = False
-
-    def post(self, message: WorkerMessage) -> None:
-        """Send when the stream takes it. A driver that takes nothing is as good as gone."""
-        if self._outgoing.qsize() < self._max_outgoing:
-            self._outgoing.put_nowait(message)
-        else:
-            self.is_broken = True
-            self.link.close()
-
-    def post_end(self) -> None:
-        with contextlib.suppress(asyncio.QueueFull):
-            self._outgoing.put_nowait(None)
-
-    async def send_posted(self) -> None:
-        """Until the end is posted or the stream breaks."""
-        try:
-            while (message := await self._outgoing.get()) is not None:
-                await self.link.send(message)
-        except ConnectionError:
-            self.is_broken = True
-
-
 class WorkerSession:
     def __init__(
         self,
@@ -107,7 +69,7 @@ class WorkerSession:
         self._draw_incarnation = draw_incarnation
         self._limits = limits or SessionLimits()
         self._epoch = 0
-        self._driver: _Driver | None = None
+        self._driver: DriverStream | None = None
         self._plans: deque[BatchPlan] = deque()
         self._plan_came = asyncio.Event()
         self._boundary = asyncio.Lock()  # held while a step runs, and while the driver changes
@@ -179,7 +141,7 @@ class WorkerSession:
             await self._refuse(link, Fenced(reason="protocol"))
             return
         now_s = asyncio.get_running_loop().time()
-        driver = _Driver(link, hello.replica_id, now_s, self._limits.max_outgoing)
+        driver = DriverStream(link, hello.replica_id, now_s, self._limits.max_outgoing)
         sending = asyncio.create_task(driver.send_posted())
         beating = asyncio.create_task(self._beat(driver))
         try:
@@ -203,7 +165,7 @@ class WorkerSession:
         except ConnectionError:
             return
 
-    async def _grant(self, driver: _Driver) -> bool:
+    async def _grant(self, driver: DriverStream) -> bool:
         async with self._boundary:
             present = self._driver
             if present is not None and not self._may_replace(present, driver):
@@ -224,7 +186,7 @@ class WorkerSession:
             driver.post(self._resident())
             return True
 
-    def _may_replace(self, present: _Driver, candidate: _Driver) -> bool:
+    def _may_replace(self, present: DriverStream, candidate: DriverStream) -> bool:
         silent_s = asyncio.get_running_loop().time() - present.heard_s
         return (
             present.is_broken
@@ -241,7 +203,7 @@ class WorkerSession:
             blocks=self._compute.blocks(),
         )
 
-    async def _serve(self, driver: _Driver) -> None:
+    async def _serve(self, driver: DriverStream) -> None:
         while self._driver is driver and not driver.is_broken:
             try:
                 message = await driver.link.receive()
@@ -271,7 +233,7 @@ class WorkerSession:
                     driver.post(Fenced(reason="second_hello", epoch=self._epoch))
                     return
 
-    def _accept(self, driver: _Driver, plan: BatchPlan) -> None:
+    def _accept(self, driver: DriverStream, plan: BatchPlan) -> None:
         """Queue a plan, answer a repeated one with its result, or refuse it whole."""
         expected = self._last_accepted_step + 1
         refusal = ""
@@ -294,7 +256,7 @@ class WorkerSession:
         self._plans.append(plan)
         self._plan_came.set()
 
-    def _repeat(self, driver: _Driver, plan: BatchPlan) -> None:
+    def _repeat(self, driver: DriverStream, plan: BatchPlan) -> None:
         if plan.step_id > self._last_step:
             return  # it waits or runs: its result is on the way
         result = self._outbox.get(plan.step_id)
@@ -309,7 +271,7 @@ class WorkerSession:
         else:
             driver.post(Replay(result=result))
 
-    async def _give_up(self, driver: _Driver, message: Yield) -> None:
+    async def _give_up(self, driver: DriverStream, message: Yield) -> None:
         async with self._boundary:
             if self._driver is not driver:
                 return
@@ -327,7 +289,7 @@ class WorkerSession:
         self._epoch = self._last_step = self._last_accepted_step = 0
         self.description = replace(self.description, incarnation=self._draw_incarnation())
 
-    async def _beat(self, driver: _Driver) -> None:
+    async def _beat(self, driver: DriverStream) -> None:
         while True:
             await asyncio.sleep(self._limits.heartbeat_s)
             driver.post(
@@ -362,5 +324,5 @@ class WorkerSession:
             num_sampled_tokens=self._num_sampled_tokens,
         )
 
-    def _is_silent(self, driver: _Driver) -> bool:
+    def _is_silent(self, driver: DriverStream) -> bool:
         return asyncio.get_running_loop().time() - driver.heard_s >= self._limits.silence_s

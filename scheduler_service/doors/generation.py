@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import grpc
 
+from scheduler_service.output_stream import FinishedOutput, OutputChunk
 from scheduler_service.planning.request import RequestStatus
 from scheduler_service.request_spec import RequestSpec
-from scheduler_service.serving import FinishedOutput, OutputChunk, Serving
+from scheduler_service.serving import Serving
 from shared.pb import generation_pb2 as pb
 from shared.pb import generation_pb2_grpc
 from shared.types import FinishReason
@@ -18,8 +19,6 @@ from shared.validation import Capacity, RawRequest
 from shared.wire.generation import cause_to_pb, raw_request_from_pb
 
 MAX_DEADLINE_S = 7 * 24 * 3600  # a longer RPC deadline means none
-
-# ruff: noqa: N802 (method names are the contract's)
 
 
 class GenerationServicer(generation_pb2_grpc.GenerationServicer):

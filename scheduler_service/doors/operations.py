@@ -16,14 +16,12 @@ from shared.pb import operations_pb2_grpc
 from shared.wire.operations import worker_load_to_pb
 from shared.wire.stats import blocks_to_pb, timings_to_pb
 
-# ruff: noqa: N802 (method names are the contract's)
-
 DEFAULT_INTERVAL_MS = 500
 STRATEGIES = ("continuous",)
 
 
 class OperationsServicer(operations_pb2_grpc.OperationsServicer):
-    def __init__(
+    def __init__(  # noqa: PLR0913 (all that it is wired to)
         self,
         *,
         replica_id: str,

@@ -66,6 +66,7 @@ class LiveSequence:
     planned_output_tokens: int = 0
     num_charged_blocks: int = 0
     num_admission_blocks: int = 0
+    num_known_blocks: int = 0  # as a worker reported them when it was taken over
     num_recompute_tokens: int = 0  # of those admitted, computed before somewhere
 
     @property
@@ -93,7 +94,9 @@ class LiveSequence:
         """As the worker's last report counts them."""
         if not self.is_admitted:
             return 0
-        return blocks_for(max(self.num_admitted_tokens, self.num_computed_tokens), block_size)
+        # A sequence taken over was admitted by another driver: its worker says what it held then.
+        admitted = self.num_known_blocks or blocks_for(self.num_admitted_tokens, block_size)
+        return max(admitted, blocks_for(self.num_computed_tokens, block_size))
 
     def restart_prediction(self, block_size: int) -> None:
         self.planned_computed_tokens = self.num_computed_tokens

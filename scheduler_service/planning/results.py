@@ -82,8 +82,7 @@ def resume(
     live.is_admitted = True
     live.num_computed_tokens = sequence.num_computed_tokens
     live.num_committed = len(live.request.log)
-    # What it holds for certain: the place of its pending token may not be allocated.
-    live.num_admitted_tokens = max(sequence.num_computed_tokens, live.num_prompt_tokens)
+    live.num_known_blocks = sequence.num_held_blocks
     if live.num_committed < len(live.output_ids) or sequence.finish is not None:
         row = StepRow(handle=live.handle, num_computed_tokens=0, finish=sequence.finish)
         _append(live, row, outcome, find_text_stop)

@@ -128,7 +128,7 @@ class DriverView:
             limits=self.limits,
             block_size=self.block_size,
             num_total_blocks=self._blocks.total,
-            num_available_blocks=max(0, self._blocks.available - charged),
+            num_available_blocks=self._blocks.available - charged,
             num_returning_blocks=sum(self._strays.values()),
             max_model_tokens=self._max_model_tokens,
         )
@@ -156,9 +156,7 @@ class DriverView:
             self._next_handle = max(self._next_handle, sequence.handle + 1)
             record = records.get(sequence.request_id)
             if record is None or not continues(sequence, record):
-                self._strays[sequence.handle] = blocks_for(
-                    sequence.num_computed_tokens, self.block_size
-                )
+                self._strays[sequence.handle] = sequence.num_held_blocks
                 continue
             del records[sequence.request_id]
             live = self._add(record, sequence.handle, list(sequence.output_ids))

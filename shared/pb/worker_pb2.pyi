@@ -290,7 +290,7 @@ class BatchPlan(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., step_id: _Optional[int] = ..., durable_step: _Optional[int] = ..., release: _Optional[_Iterable[_Union[Release, _Mapping]]] = ..., admit: _Optional[_Iterable[_Union[Admission, _Mapping]]] = ..., chunk_handles: _Optional[bytes] = ..., chunk_max_tokens: _Optional[bytes] = ..., predicted_ns: _Optional[int] = ...) -> None: ...
 
 class ResidentSequence(_message.Message):
-    __slots__ = ("request_id", "assignment", "handle", "num_prompt_tokens", "num_computed_tokens", "output_ids", "finish")
+    __slots__ = ("request_id", "assignment", "handle", "num_prompt_tokens", "num_computed_tokens", "output_ids", "finish", "num_held_blocks")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
@@ -298,6 +298,7 @@ class ResidentSequence(_message.Message):
     NUM_COMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_IDS_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
+    NUM_HELD_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     assignment: Assignment
     handle: int
@@ -305,7 +306,8 @@ class ResidentSequence(_message.Message):
     num_computed_tokens: int
     output_ids: bytes
     finish: FinishReason
-    def __init__(self, request_id: _Optional[str] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., handle: _Optional[int] = ..., num_prompt_tokens: _Optional[int] = ..., num_computed_tokens: _Optional[int] = ..., output_ids: _Optional[bytes] = ..., finish: _Optional[_Union[FinishReason, str]] = ...) -> None: ...
+    num_held_blocks: int
+    def __init__(self, request_id: _Optional[str] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., handle: _Optional[int] = ..., num_prompt_tokens: _Optional[int] = ..., num_computed_tokens: _Optional[int] = ..., output_ids: _Optional[bytes] = ..., finish: _Optional[_Union[FinishReason, str]] = ..., num_held_blocks: _Optional[int] = ...) -> None: ...
 
 class Resident(_message.Message):
     __slots__ = ("protocol", "incarnation", "epoch", "last_step_id", "sequences", "blocks")

@@ -146,10 +146,11 @@ def driver_message_to_pb(message: DriverMessage) -> pb.DriverMessage:
                 hello=pb.Hello(protocol=protocol, replica_id=message.replica_id)
             )
         case Yield():
+            packed = pb.DriverMessage()
             # `yield` is a Python keyword, so the field goes by name.
-            return pb.DriverMessage(
-                **{"yield": pb.Yield(reason=message.reason, forget=message.forget)}
-            )
+            given_up = pb.Yield(reason=message.reason, forget=message.forget)
+            getattr(packed, "yield").CopyFrom(given_up)
+            return packed
 
 
 def driver_message_from_pb(message: pb.DriverMessage) -> DriverMessage:

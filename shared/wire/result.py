@@ -57,6 +57,7 @@ def _resident_sequence_to_pb(sequence: ResidentSequence) -> pb.ResidentSequence:
         num_prompt_tokens=sequence.num_prompt_tokens,
         num_computed_tokens=sequence.num_computed_tokens,
         output_ids=pack_u32(sequence.output_ids),
+        num_held_blocks=sequence.num_held_blocks,
     )
     if sequence.finish is not None:
         message.finish = _FINISH_TO_PB[sequence.finish]
@@ -71,6 +72,7 @@ def _resident_sequence_from_pb(message: pb.ResidentSequence) -> ResidentSequence
         num_prompt_tokens=message.num_prompt_tokens,
         num_computed_tokens=message.num_computed_tokens,
         output_ids=unpack_u32(message.output_ids),
+        num_held_blocks=message.num_held_blocks,
         finish=_FINISH_FROM_PB.get(message.finish),
     )
 

@@ -178,9 +178,7 @@ async def test_follow_from_any_index_gives_the_same_output(stub):
         texts[chunk.start_index + len(chunk.token_ids)] = seen
 
     for start, prefix_hash in hashes.items():
-        rest = pb.FollowRequest(
-            request_id="follow-me", start_index=start, prefix_hash=prefix_hash
-        )
+        rest = pb.FollowRequest(request_id="follow-me", start_index=start, prefix_hash=prefix_hash)
         chunks = [chunk async for chunk in stub.Follow(rest)]
         assert [i for c in chunks for i in c.token_ids] == ids[start:]
         if start and start < 40:

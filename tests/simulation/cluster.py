@@ -14,11 +14,13 @@ from store_model import StoreModel
 
 from scheduler_service.delivery import Delivery, keep_watching
 from scheduler_service.driver import Driver
-from scheduler_service.driver_values import DriverSettings
+from scheduler_service.driver_values import DriverContext, DriverSettings
 from scheduler_service.membership import Membership, MembershipSettings
+from scheduler_service.output_stream import OutputChunk
 from scheduler_service.planning.snapshot import Limits
 from scheduler_service.planning.strategies.continuous import ContinuousStrategy
-from scheduler_service.serving import OutputChunk, ServedModel, Serving
+from scheduler_service.serving import ServedModel, Serving
+from scheduler_service.stored_request import spec_from_bytes
 from scheduler_service.text_stops import CodecTextStops
 from shared.errors import ServingError, StoreUnavailable, WorkerLost
 from shared.types import BatchPlan, FinishReason, StepResult, WorkerDescription, WorkerStats
@@ -188,19 +190,19 @@ class SimReplica:
     async def _welcome(self, port: Any, description: WorkerDescription) -> None: ...
 
     def _make_driver(self, link: Any, description: WorkerDescription) -> Driver:
-        return Driver(
-            link=link,
+        context = DriverContext(
             store=self.store,
-            description=description,
             replica_id=self.life.name,
-            limits=Limits(token_budget=64, max_sequences=8, max_bypasses=4),
+            limits_of=lambda _: Limits(token_budget=64, max_sequences=8, max_bypasses=4),
             settings=DriverSettings(),
+            read_spec=spec_from_bytes,
             strategy=ContinuousStrategy,
             text_stops=CodecTextStops(FakeCodec),
             committed=self.delivery.offer,
             record_step=lambda note: None,
             clock_ns=lambda: int(asyncio.get_running_loop().time() * 1e9),
         )
+        return Driver(link, description, context)
 
 
 class SimStreams:

@@ -137,35 +137,25 @@ class OperationsWatch:
 
     @contextlib.asynccontextmanager
     async def steps(self) -> AsyncIterator[Steps]:
-        """Collects while the block runs."""
+        """Collects while the block runs. Read the sums before the load: then the watch is surely open."""
         steps = Steps()
-        opened = [asyncio.Event() for _ in self._stubs]
-        tasks = [
-            asyncio.create_task(self._collect(stub, steps, is_open))
-            for stub, is_open in zip(self._stubs, opened, strict=True)
-        ]
+        tasks = [asyncio.create_task(self._collect(stub, steps)) for stub in self._stubs]
         try:
-            await asyncio.gather(*(is_open.wait() for is_open in opened))
             yield steps
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _collect(
-        self, stub: operations_pb2_grpc.OperationsStub, steps: Steps, is_open: asyncio.Event
-    ) -> None:
+    async def _collect(self, stub: operations_pb2_grpc.OperationsStub, steps: Steps) -> None:
         call = stub.WatchSteps(pb.WatchStepsRequest())
         loop = asyncio.get_running_loop()
         try:
-            await call.wait_for_connection()
-            is_open.set()
             async for record in call:
                 steps.add(record, loop.time())
         except grpc.aio.AioRpcError:
             return  # the replica left: its requests have no queue time
         finally:
-            is_open.set()
             call.cancel()
 
 

@@ -1,6 +1,5 @@
 """How every benchmark command runs: a progress line, one line for an error, a table or JSON at the end."""
 
-import asyncio
 import contextlib
 import json
 import sys
@@ -14,15 +13,26 @@ from rich.console import Console, RenderableType
 
 from shared.errors import ServingError
 from tokentide.bench.live_progress import LiveProgress
+from tokentide.commands.interrupts import run_until_stopped
 from tokentide.errors import TokentideError
 
 Run = Callable[[LiveProgress], Coroutine[Any, Any, dict[str, Any]]]
 
 
 def run_shown(run: Run) -> dict[str, Any]:
-    """Ctrl-C cancels the run, which stops what it started."""
+    """A stop signal cancels the run, which stops what it started; the exit status names the signal."""
+    reports: list[dict[str, Any]] = []
+
     with LiveProgress() as progress:
-        return asyncio.run(run(progress))
+
+        async def work() -> int:
+            reports.append(await run(progress))
+            return 0
+
+        status = run_until_stopped(work)
+    if not reports:
+        raise typer.Exit(status)
+    return reports[0]
 
 
 @contextlib.contextmanager
@@ -30,8 +40,6 @@ def one_line_errors() -> Iterator[None]:
     """What may go wrong outside of us ends the command with one line."""
     try:
         yield
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
     except grpc.aio.AioRpcError as error:
         _fail(f"{error.code().name}: {error.details()}")
     except (ServingError, TokentideError, ValueError, TimeoutError, OSError) as error:

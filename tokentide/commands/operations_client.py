@@ -10,8 +10,9 @@ from shared.pb import operations_pb2 as pb
 from shared.pb import operations_pb2_grpc
 from shared.wire.stats import blocks_from_pb, stats_from_pb, timings_from_pb
 from tokentide.client import CHANNEL_OPTIONS
+from tokentide.commands.errors import CommandError
 from tokentide.commands.readings import Loads, Scheduled, Step, Totals, WorkerReading
-from tokentide.errors import TokentideError, error_of
+from tokentide.errors import error_of
 
 
 class OperationsClient:
@@ -29,13 +30,13 @@ class OperationsClient:
         await self._channel.close(None)
 
     async def wait_ready(self, timeout_s: float) -> None:
-        """Until the endpoint takes calls. Raises TokentideError."""
+        """Until the endpoint takes calls. Raises CommandError."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._channel.channel_ready()
         except TimeoutError:
-            message = f"no answer from {self.endpoint} within {timeout_s:.0f} s"
-            raise TokentideError("UNAVAILABLE", message) from None
+            message = f"no answer from {self.endpoint} within {timeout_s:g} s"
+            raise CommandError(message) from None
 
     async def loads(self, timeout_s: float = 5.0) -> Loads:
         try:
@@ -44,7 +45,9 @@ class OperationsClient:
             raise error_of(error) from error
 
     async def watch_loads(self, interval_ms: int) -> AsyncIterator[Loads]:
-        async for message in _stream(self._stub.WatchLoads(pb.WatchLoadsRequest(interval_ms=interval_ms))):
+        async for message in _stream(
+            self._stub.WatchLoads(pb.WatchLoadsRequest(interval_ms=interval_ms))
+        ):
             yield loads_from_pb(message)
 
     async def watch_steps(self, *, replay_recent: bool = False) -> AsyncIterator[Step]:

@@ -3,7 +3,7 @@
 Knows nothing of grpc, protobuf or terminals.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from shared.types import BlockCounts, StepTimings, WorkerStats
 
@@ -28,7 +28,7 @@ class Step:
     blocks: BlockCounts  # after the step
     num_waiting: int
     num_running: int
-    timings: StepTimings = StepTimings()
+    timings: StepTimings = field(default_factory=StepTimings)
     num_sampled: int = 0
     preempted: tuple[str, ...] = ()
 

@@ -92,5 +92,6 @@ class Sequence:
             num_prompt_tokens=self.num_prompt_tokens,
             num_computed_tokens=self.num_computed_tokens,
             output_ids=tuple(self.token_ids[self.num_prompt_tokens :]),
+            num_held_blocks=len(self.block_table),
             finish=self.finish,
         )

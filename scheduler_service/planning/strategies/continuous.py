@@ -14,18 +14,18 @@ from scheduler_service.planning.snapshot import (
     PlannedChunk,
     PlannedClaim,
     RunningSequence,
-    Skipped,
     SkipReason,
     Snapshot,
     WaitingRequest,
 )
+from scheduler_service.planning.strategies.draft import Draft
 from shared.blocks import blocks_for
 
 
 @dataclass(frozen=True, slots=True)
 class ContinuousStrategy:
     def plan(self, snapshot: Snapshot) -> Decision:
-        draft = _Draft(snapshot)
+        draft = Draft(snapshot)
         live = _survey(snapshot)
         is_short = _make_room(live, draft)
         for sequence in live.idle:
@@ -39,46 +39,6 @@ class ContinuousStrategy:
         if snapshot.num_waiting_beyond:
             draft.skip("", SkipReason.BEYOND_WINDOW, snapshot.num_waiting_beyond)
         return draft.decision()
-
-
-class _Draft:
-    """A decision in the making: what has been given, and what is left to give."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        limits = snapshot.limits
-        self.tokens_left = limits.token_budget
-        self.blocks_left = snapshot.num_available_blocks
-        self.chunk_size = limits.chunk_size or limits.token_budget
-        self.partial_places = limits.max_partial_prompts or sys.maxsize
-        self.chunks: list[PlannedChunk] = []
-        self.claims: list[PlannedClaim] = []
-        self.preemptions: list[str] = []
-        self.skipped: list[Skipped] = []
-        self.bypassed: list[str] = []
-
-    def skip(self, request_id: str, reason: SkipReason, count: int = 1) -> None:
-        self.skipped.append(Skipped(request_id, reason, count))
-
-    def chunk_for(self, num_pending_tokens: int) -> int | None:
-        """Tokens that a prompt gets. None: it would be left half computed, and enough are."""
-        num_tokens = min(num_pending_tokens, self.chunk_size, self.tokens_left)
-        if num_tokens < num_pending_tokens and self.partial_places < 1:
-            return None
-        return num_tokens
-
-    def take(self, num_tokens: int, num_pending_tokens: int, num_new_blocks: int) -> None:
-        self.tokens_left -= num_tokens
-        self.blocks_left -= num_new_blocks
-        self.partial_places -= num_tokens < num_pending_tokens
-
-    def decision(self) -> Decision:
-        return Decision(
-            chunks=tuple(self.chunks),
-            claims=tuple(self.claims),
-            preemptions=tuple(self.preemptions),
-            skipped=tuple(self.skipped),
-            bypassed=tuple(self.bypassed),
-        )
 
 
 @dataclass(slots=True)
@@ -115,7 +75,7 @@ def _survey(snapshot: Snapshot) -> _Live:
     return live
 
 
-def _make_room(live: _Live, draft: _Draft) -> bool:
+def _make_room(live: _Live, draft: Draft) -> bool:
     """True if blocks do not cover what the sequences lack: some give way, some wait.
 
     Blocks given up now can be used only when the worker has reported them, so this step
@@ -146,7 +106,7 @@ def _make_room(live: _Live, draft: _Draft) -> bool:
     return True
 
 
-def _preempt(candidates: list[RunningSequence], live: _Live, draft: _Draft) -> set[str]:
+def _preempt(candidates: list[RunningSequence], live: _Live, draft: Draft) -> set[str]:
     """Choose victims until what comes back will cover what the others lack.
 
     A victim makes room for others: one that alone lacks blocks waits instead. The last candidate
@@ -165,7 +125,7 @@ def _preempt(candidates: list[RunningSequence], live: _Live, draft: _Draft) -> s
     return victims
 
 
-def _hold_back(sequences: Iterable[RunningSequence], live: _Live, draft: _Draft) -> set[str]:
+def _hold_back(sequences: Iterable[RunningSequence], live: _Live, draft: Draft) -> set[str]:
     """Those, in this order, whose lack the blocks that are left do not cover."""
     blocks_left = draft.blocks_left
     held: set[str] = set()
@@ -179,7 +139,7 @@ def _hold_back(sequences: Iterable[RunningSequence], live: _Live, draft: _Draft)
     return held
 
 
-def _give_decodes(live: _Live, draft: _Draft) -> None:
+def _give_decodes(live: _Live, draft: Draft) -> None:
     """Every sequence with one pending token gets it; they take turns if the budget is smaller."""
     decodes = live.decodes
     if len(decodes) > draft.tokens_left:
@@ -196,7 +156,7 @@ def _give_decodes(live: _Live, draft: _Draft) -> None:
         draft.skip(sequence.request_id, SkipReason.OVER_TOKEN_BUDGET)
 
 
-def _give_prompts(live: _Live, draft: _Draft, snapshot: Snapshot) -> None:
+def _give_prompts(live: _Live, draft: Draft, snapshot: Snapshot) -> None:
     """Unfinished prompts go on within the budget."""
     shortest_served = sys.maxsize
     for sequence in ordering.prompt_order(live.prompts, snapshot.limits.max_prompt_skips):
@@ -220,7 +180,7 @@ def _give_prompts(live: _Live, draft: _Draft, snapshot: Snapshot) -> None:
         draft.chunks.append(PlannedChunk(sequence.request_id, num_tokens, num_new_blocks, False))
 
 
-def _admit_nobody(snapshot: Snapshot, draft: _Draft) -> None:
+def _admit_nobody(snapshot: Snapshot, draft: Draft) -> None:
     for request in snapshot.waiting:
         is_unfit = admission.is_unfit(request, snapshot)
         draft.skip(
@@ -229,7 +189,7 @@ def _admit_nobody(snapshot: Snapshot, draft: _Draft) -> None:
         )
 
 
-def _admit(snapshot: Snapshot, live: _Live, draft: _Draft) -> None:
+def _admit(snapshot: Snapshot, live: _Live, draft: Draft) -> None:
     """Claim waiting requests in rank order while tokens, places and blocks last."""
     door = _Door(snapshot, live, draft)
     for request in ordering.rank_order(snapshot.waiting):
@@ -249,7 +209,7 @@ class _Door:
     behind it have been let in, over all steps, nobody passes it any more.
     """
 
-    def __init__(self, snapshot: Snapshot, live: _Live, draft: _Draft) -> None:
+    def __init__(self, snapshot: Snapshot, live: _Live, draft: Draft) -> None:
         self._snapshot = snapshot
         self._live = live
         self._draft = draft
