@@ -15,7 +15,6 @@ from pydantic import SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
-    EnvSettingsSource,
     InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
@@ -45,8 +44,7 @@ class ServiceSettings(BaseSettings):
         path = config_path or env.get("TOKENTIDE_CONFIG")
         try:
             file_values = cls._file_values(Path(path)) if path else {}
-            _refuse_unknown_env(cls, env, prefix)
-            sources = _Sources(rest, prefix, file_values)
+            sources = _Sources(rest, _env_values(cls, env, prefix), file_values)
             return _build(cls, sources)
         except (ValidationError, SettingsError) as error:
             raise SettingError(_one_line(error)) from error
@@ -81,9 +79,11 @@ Settings = TypeVar("Settings", bound=ServiceSettings)
 
 
 class _Sources:
-    def __init__(self, args: list[str], prefix: str, file_values: dict[str, Any]) -> None:
+    def __init__(
+        self, args: list[str], env_values: dict[str, str], file_values: dict[str, Any]
+    ) -> None:
         self.args = args
-        self.prefix = prefix
+        self.env_values = env_values
         self.file_values = file_values
 
 
@@ -107,7 +107,7 @@ def _build(cls: type[Settings], sources: _Sources) -> Settings:
                     cli_prog_name=f"tokentide {cls.section}",
                     cli_exit_on_error=False,
                 ),
-                EnvSettingsSource(settings_cls, env_prefix=sources.prefix),
+                InitSettingsSource(settings_cls, init_kwargs=sources.env_values),
                 InitSettingsSource(settings_cls, init_kwargs=sources.file_values),
             )
 
@@ -115,11 +115,19 @@ def _build(cls: type[Settings], sources: _Sources) -> Settings:
     return bound
 
 
-def _refuse_unknown_env(cls: type[ServiceSettings], env: dict[str, str], prefix: str) -> None:
-    known = {f"{prefix}{name.upper()}" for name in cls.model_fields}
-    unknown = sorted(k for k in env if k.upper().startswith(prefix) and k.upper() not in known)
+def _env_values(cls: type[ServiceSettings], env: dict[str, str], prefix: str) -> dict[str, str]:
+    ours = {
+        k.upper().removeprefix(prefix).lower(): v for k, v in env.items() if _is_ours(k, prefix)
+    }
+    unknown = sorted(set(ours) - set(cls.model_fields))
     if unknown:
-        raise SettingError(f"unknown environment settings: {', '.join(unknown)}")
+        names = ", ".join(f"{prefix}{name.upper()}" for name in unknown)
+        raise SettingError(f"unknown environment settings: {names}")
+    return ours
+
+
+def _is_ours(name: str, prefix: str) -> bool:
+    return name.upper().startswith(prefix)
 
 
 def _take_value(args: list[str], flag: str) -> tuple[str | None, list[str]]:

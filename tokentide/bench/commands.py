@@ -1,7 +1,7 @@
 """`tokentide bench`: the commands. What they do is imported when one is run."""
 
 # ruff: noqa: PLC0415 (grpc, rich and matplotlib are not for --help)
-# ruff: noqa: PLR0913 (a command's arguments are its flags)
+# ruff: noqa: PLR0913, PLR0917 (a command's arguments are its flags)
 
 from dataclasses import fields
 from pathlib import Path

@@ -51,7 +51,9 @@ Compare = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="print the whole report as JSON")]
 OutFile = Annotated[Path | None, typer.Option(help="write the whole report as JSON there")]
-ChunkSizes = Annotated[str, typer.Option(help="chunk sizes; whole prefill always comes beside them")]
+ChunkSizes = Annotated[
+    str, typer.Option(help="chunk sizes; whole prefill always comes beside them")
+]
 NumDecodes = Annotated[int, typer.Option(min=1, help="sequences that decode meanwhile")]
 LongPrompt = Annotated[int, typer.Option(min=1, help="tokens of the prompt that arrives")]
 OutDir = Annotated[Path, typer.Option(help="folder for chunk.json, chunk.png and chunk.svg")]

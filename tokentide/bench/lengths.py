@@ -1,4 +1,4 @@
-"""Length distributions as users write them: `fixed:128`, `uniform:16-64`, `exponential:64:256`, `lognormal:80:0.8:512`."""
+"""Length distributions as users write them: `fixed:128`, `uniform:16-64`, `exponential:64:256`."""
 
 import math
 import random

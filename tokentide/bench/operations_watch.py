@@ -121,7 +121,9 @@ class OperationsWatch:
             if reading.is_serving and reading.num_workers:
                 return reading
             if loop.time() > give_up_s:
-                raise TimeoutError(f"the service takes no requests after {timeout_s:.0f} s: {reading}")
+                raise TimeoutError(
+                    f"the service takes no requests after {timeout_s:.0f} s: {reading}"
+                )
             await asyncio.sleep(SETTLE_S)
 
     async def read_settled(self) -> Reading:

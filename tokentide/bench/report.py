@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from tokentide.bench.load import OK, Observation
@@ -54,7 +55,9 @@ def figures(measured: Measured) -> dict[str, Any]:
         "throughput": _throughput(measured, duration_s),
         "latency_s": {name: s.as_dict() for name, s in _latencies(counted, measured).items()},
         "tokens_per_chunk": _tokens_per_chunk(counted),
-        "service": _service(measured.totals, measured.blocks_per_worker) if measured.totals else None,
+        "service": _service(measured.totals, measured.blocks_per_worker)
+        if measured.totals
+        else None,
         "steps_ms": _steps_ms(measured.steps),
     }
 
@@ -69,7 +72,7 @@ def token_gaps(arrivals: Sequence[tuple[float, int]]) -> list[float]:
 
 def chunk_gaps(arrivals: Sequence[tuple[float, int]]) -> list[float]:
     times = [at for at, _ in arrivals]
-    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    return [later - earlier for earlier, later in pairwise(times)]
 
 
 def _throughput(measured: Measured, duration_s: float) -> dict[str, Any]:
@@ -89,8 +92,8 @@ def _throughput(measured: Measured, duration_s: float) -> dict[str, Any]:
     }
     for name in ("prompt", "recomputed", "cached"):  # only the service knows these
         totals = measured.totals
-        num_tokens = getattr(totals, f"num_{name}_tokens") if totals else None
-        rates[f"num_{name}_tokens"] = num_tokens
+        num_tokens: int = getattr(totals, f"num_{name}_tokens", 0)
+        rates[f"num_{name}_tokens"] = num_tokens if totals else None
         rates[f"{name}_tokens_per_s"] = ratio(num_tokens, duration_s) if totals else None
     return rates
 

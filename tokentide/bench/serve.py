@@ -8,7 +8,6 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from tokentide.bench.baseline import TransformersBaseline
@@ -19,7 +18,6 @@ from tokentide.bench.report import METHODS, SCHEMA, Measured, figures
 from tokentide.bench.statistics import ratio
 from tokentide.bench.summary import summarize
 from tokentide.bench.target import (
-    Report,
     Target,
     TargetSpec,
     load_average,
@@ -46,7 +44,7 @@ class ServeOptions:
     warmup: int | None = None  # requests before each load; None: the concurrency
     cut_s: float = 0.0  # left out at the start of each load
     repeat: int = 1
-    sampling: Sampling = Sampling()
+    sampling: Sampling
     compare_transformers: bool = False
     save: Callable[[Sequence[WorkRequest]], None] | None = None  # told of the first case's requests
 
@@ -82,10 +80,18 @@ async def run_serve(options: ServeOptions, progress: Progress) -> dict[str, Any]
             progress.say("loading the model into transformers")
             baseline = await TransformersBaseline.start(folder, *_worker_dtype(options.target))
             await cleanup.enter_async_context(baseline)
-        runs = [
-            await _run_case(case, options, target, baseline, progress) for case in _cases(options)
-        ]
+        work = _run_cases(options, target, baseline, progress)
+        runs = await (target.stack.run(work) if target.stack else work)
         return _report(options, target, baseline, runs)
+
+
+async def _run_cases(
+    options: ServeOptions,
+    target: Target,
+    baseline: TransformersBaseline | None,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    return [await _run_case(case, options, target, baseline, progress) for case in _cases(options)]
 
 
 def _cases(options: ServeOptions) -> list[Case]:
@@ -182,9 +188,7 @@ async def _cut(cut_s: float, target: Target, steps: Steps) -> AsyncIterator[list
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def _warm_up(
-    case: Case, options: ServeOptions, target: Target, progress: Progress
-) -> None:
+async def _warm_up(case: Case, options: ServeOptions, target: Target, progress: Progress) -> None:
     """Other, short requests, so that the first ones measured do not pay for what is done once."""
     number = options.warmup if options.warmup is not None else case.concurrency or MIN_REQUESTS
     if number < 1:

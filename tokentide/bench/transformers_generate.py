@@ -44,7 +44,8 @@ class StaticBatches:
         limits = [int(request["max_tokens"]) for request in requests]
         ignore_eos = all(request.get("ignore_eos", True) for request in requests)
         ids_BT, mask_BT = self._left_padded(prompts)
-        config = GenerationConfig(
+        make_config: Any = GenerationConfig
+        config = make_config(
             max_new_tokens=max(limits),
             do_sample=False,
             pad_token_id=self._eos_ids[0] if self._eos_ids else 0,
