@@ -14,9 +14,12 @@ from tokentide.bench.lengths import Lengths
 
 MIN_RANDOM_ID = 16  # below are special tokens in most vocabularies
 DEFAULT_VOCABULARY = 1000  # ids that nearly every vocabulary has
-WORDS = tuple(
-    ["the", "time", "of", "a", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school", "state", "family", "student", "group", "country", "problem", "hand", "part", "place", "case", "week", "company", "system", "program", "question", "work", "number", "night", "point", "home", "water", "room", "mother", "area", "money", "story", "fact", "month", "lot", "right", "study"]
+_TEXT = (
+    "the time of a year people way day man thing woman life child world school state "
+    "family group country problem hand part place case week company system number "
+    "night point home water room mother money story fact month study "
 )
+WORDS = tuple(_TEXT.split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

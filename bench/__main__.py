@@ -1,0 +1,52 @@
+"""Quick guards, `make bench`: each hot part beside something real from the same run, in one table.
+
+Exits with 1 if a plan for a large batch takes longer than its limit.
+"""
+
+import os
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import engine, planner, store
+from tokentide.models import packaged_model_dir
+
+PLAN_LIMIT_MS = 2.0  # 256 running, window 64, 1,000 queued
+
+
+def main() -> int:
+    notes = Console(stderr=True)
+    table = Table(title=f"Quick guards, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    for head in ("what", "ms", "against", "ms", "ratio"):
+        table.add_column(head, justify="right" if head in ("ms", "ratio") else "left")
+    notes.print("decode steps (loads the packaged model)")
+    model_dir = packaged_model_dir(progress=notes.print)
+    decodes = list(engine.measure(model_dir))
+    for row in decodes:
+        name = f"decode step, batch {row.batch_size}"
+        _add(table, name, row.step_ms, "weight products alone", row.reference_ms)
+    notes.print("plans")
+    plans = list(planner.measure())
+    for plan in plans:
+        _add(table, plan.name, plan.median_ms, "limit", PLAN_LIMIT_MS)
+    largest = max(plans, key=lambda plan: plan.median_ms)
+    _add(table, "slowest plan", largest.median_ms, "decode step, 32", decodes[-1].step_ms)
+    notes.print("commits (starts a store)")
+    commit = store.measure()
+    name = f"commit of {store.NUM_ROWS} rows, on disk"
+    _add(table, name, commit.commit_ms, "one bare SET", commit.set_ms)
+    _add(table, name, commit.commit_ms, "decode step, 32", decodes[-1].step_ms)
+    Console().print(table)
+    if largest.median_ms >= PLAN_LIMIT_MS:
+        print(f"error: a plan took {largest.median_ms:.2f} ms", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _add(table: Table, name: str, ms: float, against: str, against_ms: float) -> None:
+    table.add_row(name, f"{ms:.3f}", against, f"{against_ms:.3f}", f"{ms / against_ms:.2f}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
