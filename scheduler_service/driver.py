@@ -6,7 +6,6 @@ that the next plan can leave; tokens are delivered only after their commit.
 """
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,6 +27,7 @@ from scheduler_service.planning.results import StepOutcome
 from scheduler_service.planning.snapshot import Decision
 from scheduler_service.planning.view import DriverView
 from scheduler_service.store.interface import CommitRow, DriverReply, Fence, RunningRecord
+from scheduler_service.store_poll import StorePoll
 from scheduler_service.worker_stream import WorkerStream
 from shared.errors import StaleFence, StoreUnavailable, WorkerLost
 from shared.types import (
@@ -72,10 +72,14 @@ class Driver:
             clock_ns=context.clock_ns,
             fence=Fence(description.incarnation, 0),
         )
+        self._poll = StorePoll(
+            context,
+            self._committer,
+            replied=self._on_reply,
+            is_live=lambda request_id: self._view.live(request_id) is not None,
+        )
         self._wake = asyncio.Event()
-        self._poll_wake = asyncio.Event()
         self._yield_reason: str | None = None
-        self._must_reconcile = False
         self._notes: deque[StepNote] = deque()
         self._totals = StepTotals()
         self._num_running = 0
@@ -103,7 +107,7 @@ class Driver:
                     self._committer.run,
                     self._plan,
                     self._beat,
-                    self._poll,
+                    self._poll.run,
                 ):
                     tasks.create_task(part())
         except* (WorkerLost, StaleFence) as group:
@@ -121,7 +125,7 @@ class Driver:
 
     def ring(self) -> None:
         """A hint: the store has news."""
-        self._poll_wake.set()
+        self._poll.ring()
 
     async def _attach(self) -> None:
         resident = await self._stream.hello(self._context.replica_id)
@@ -225,9 +229,7 @@ class Driver:
         try:
             outcome = await self._store.claim(self._fence, request_ids, decision.claim_at_least)
         except StoreUnavailable:
-            # It may have been granted all the same: find out when the store is back.
-            self._committer.is_store_down = self._must_reconcile = True
-            self._poll_wake.set()
+            self._poll.doubt_claims()
             return []
         self._on_reply(outcome.reply)
         # An answer that got lost may have granted some before: those live here already.
@@ -260,7 +262,7 @@ class Driver:
 
     def _on_reply(self, reply: DriverReply) -> None:
         window = reply.window
-        self._view.see_window(map(waiting_request, window.entries), window.num_waiting)
+        self._view.waiting.see(map(waiting_request, window.entries), window.num_waiting)
         self._num_running = window.num_running
         ended = [
             row
@@ -283,37 +285,3 @@ class Driver:
                 # Commits raise the worker's beat in the store; without any, say that it lives.
                 committer.put(committer.durable_step, (), is_beat=True)
             num_commits = committer.num_commits
-
-    async def _poll(self) -> None:
-        """Doorbells are hints; the slow poll covers those that were lost."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.poll_s):
-                    await self._poll_wake.wait()
-            self._poll_wake.clear()
-            try:
-                reply = await self._store.poll(self._fence)
-            except StoreUnavailable:
-                self._committer.is_store_down = True
-                await asyncio.sleep(self._settings.store_retry_s)
-            else:
-                self._committer.is_store_down = False
-                self._on_reply(reply)
-                if self._must_reconcile:
-                    await self._reconcile()
-
-    async def _reconcile(self) -> None:
-        """Requests that the store gave to this worker without our hearing of it go back."""
-        try:
-            attached = await self._store.attach_driver(self._fence, self._context.replica_id)
-        except StoreUnavailable:
-            return
-        self._must_reconcile = False
-        awaited = self._committer.awaited()
-        lost = [
-            record.request_id
-            for record in attached.running
-            if self._view.live(record.request_id) is None and record.request_id not in awaited
-        ]
-        if lost:
-            self._committer.put(self._committer.durable_step, (), lost)

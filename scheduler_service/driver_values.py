@@ -164,7 +164,7 @@ class StepNote:
             scheduled=tuple(scheduled),
             skipped=decision.skipped,
             preempted=decision.preemptions,
-            num_waiting=view.num_waiting,
+            num_waiting=view.waiting.num_waiting,
             num_running=num_running,
             plan_ns=plan_ns,
             predicted_ns=plan.predicted_ns,

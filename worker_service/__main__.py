@@ -23,7 +23,8 @@ from shared.settings import PRINT_FLAG, fail, split_flag
 from shared.telemetry import set_up_logs
 from shared.types import WorkerDescription
 from worker_service.config import WorkerSettings
-from worker_service.session import SessionLimits, WorkerSession
+from worker_service.session import WorkerSession
+from worker_service.session_values import SessionLimits
 
 logger = logging.getLogger("worker")
 

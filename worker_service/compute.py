@@ -8,7 +8,7 @@ from worker_service.engine.engine import Engine
 
 
 class ThreadCompute:
-    """`session.Compute` over an Engine. All but `execute` is called between steps only."""
+    """`session_values.Compute` over an Engine. All but `execute` is called between steps only."""
 
     def __init__(self, engine: Engine, thread: ThreadPoolExecutor) -> None:
         self._engine = engine

@@ -7,23 +7,19 @@ Knows nothing of grpc, threads, torch or wall time.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 from shared.errors import MalformedMessage
 from shared.types import (
     PROTOCOL_MAX,
     PROTOCOL_MIN,
     BatchPlan,
-    BlockCounts,
     DriverHeartbeat,
     Fenced,
     Hello,
-    MemoryStats,
     PlanRefused,
     Replay,
     Resident,
-    ResidentSequence,
     StepResult,
     WorkerDescription,
     WorkerHeartbeat,
@@ -32,27 +28,7 @@ from shared.types import (
 )
 from worker_service.driver_stream import DriverLink, DriverStream
 from worker_service.outbox import Outbox
-
-
-class Compute(Protocol):
-    """The engine as the session sees it. Everything but `execute` is called at step boundaries only."""
-
-    async def execute(self, plan: BatchPlan) -> StepResult: ...
-    def resident(self) -> tuple[ResidentSequence, ...]: ...
-    def blocks(self) -> BlockCounts: ...
-    def memory(self) -> MemoryStats: ...
-    def forget_all(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionLimits:
-    silence_s: float = 2.0  # a driver silent for longer may be replaced
-    heartbeat_s: float = 0.5
-    last_word_s: float = 1.0  # longest wait for posted messages when a driver's stream ends
-    max_plans_in_flight: int = 2  # running and waiting together
-    max_outgoing: int = (
-        256  # messages a driver has not taken yet; above, its stream counts as broken
-    )
+from worker_service.session_values import Compute, SessionLimits
 
 
 class WorkerSession:

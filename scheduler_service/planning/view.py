@@ -6,8 +6,8 @@ early stop) corrects itself. Knows nothing of Redis, grpc, time or text.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from scheduler_service.planning.live import (
     RELEASE_REASON,
@@ -28,8 +28,8 @@ from scheduler_service.planning.snapshot import (
     Limits,
     SkipReason,
     Snapshot,
-    WaitingRequest,
 )
+from scheduler_service.planning.waiting import WaitingView
 from shared.blocks import blocks_for
 from shared.types import (
     Admission,
@@ -43,8 +43,6 @@ from shared.types import (
     Resident,
     StepResult,
 )
-
-MAX_NOTES = 4096  # waiting requests of which something is remembered; the oldest are forgotten
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,16 +65,13 @@ class DriverView:
         self.limits = limits
         self._max_model_tokens = max_model_tokens
         self.block_size = block_size
-        self.window: tuple[WaitingRequest, ...] = ()
-        self.num_waiting = 0
+        self.waiting = WaitingView()
         self._find_text_stop = find_text_stop
         self._by_handle: dict[int, LiveSequence] = {}
         self._by_request: dict[str, LiveSequence] = {}
         # Resident, but no longer the store's: handle -> blocks. Released by the first plan.
         self._strays: dict[int, int] = {}
         self._stray_release_step = 0
-        self._bypasses: dict[str, int] = {}
-        self._preempted_at: dict[str, int] = {}  # tokens computed before; in the window or soon
         self._in_flight: deque[PlannedStep] = deque()
         self._blocks = BlockCounts(total=0, free=0, cached=0, held=0)
         self._next_handle = 1
@@ -114,17 +109,10 @@ class DriverView:
             s.num_charged_blocks - s.num_held_blocks(self.block_size)
             for s in self._by_handle.values()
         )
-        waiting = tuple(
-            replace(w, num_bypasses=self.num_bypasses(w.request_id))
-            if w.request_id in self._bypasses
-            else w
-            for w in self.window
-            if w.request_id not in self._by_request
-        )
         return Snapshot(
             running=tuple(s.as_running() for s in self._by_handle.values()),
-            waiting=waiting,
-            num_waiting_beyond=max(0, self.num_waiting - len(self.window)),
+            waiting=self.waiting.claimable(self._by_request),
+            num_waiting_beyond=self.waiting.num_beyond,
             limits=self.limits,
             block_size=self.block_size,
             num_total_blocks=self._blocks.total,
@@ -132,17 +120,6 @@ class DriverView:
             num_returning_blocks=sum(self._strays.values()),
             max_model_tokens=self._max_model_tokens,
         )
-
-    def see_window(self, waiting: Iterable[WaitingRequest], num_waiting: int) -> None:
-        """The store's newest answer. Bypass counts are this driver's own."""
-        self.window = tuple(waiting)
-        self.num_waiting = num_waiting
-        for notes in (self._bypasses, self._preempted_at):
-            while len(notes) > MAX_NOTES:
-                del notes[next(iter(notes))]
-
-    def num_bypasses(self, request_id: str) -> int:
-        return self._bypasses.get(request_id, 0)
 
     # -- taking over -------------------------------------------------------------------------------
 
@@ -175,7 +152,7 @@ class DriverView:
             num_admitted_tokens=len(request.prompt_ids) + len(output_ids),
             num_recompute_tokens=max(
                 len(request.prompt_ids) + len(output_ids) - 1 if output_ids else 0,
-                self._preempted_at.pop(request.request_id, 0),
+                self.waiting.admit(request.request_id),
             ),
         )
         live.restart_prediction(self.block_size)
@@ -202,8 +179,7 @@ class DriverView:
             chunks.append(self._chunk(request.request_id, first_tokens.get(request.request_id, 0)))
         self._note_skips(decision)
         if claimed:
-            for request_id in decision.bypassed:
-                self._bypasses[request_id] = self._bypasses.get(request_id, 0) + 1
+            self.waiting.note_bypasses(decision.bypassed)
         step = PlannedStep(
             step_id=self.next_step_id,
             chunks=tuple(c for c in chunks if c is not None),
@@ -244,7 +220,6 @@ class DriverView:
     def _admit(self, request: Admissible) -> Admission:
         live = self._add(request, self._next_handle, list(request.log))
         self._next_handle += 1
-        self._bypasses.pop(request.request_id, None)
         # One token more than is admitted: a prefix hit lets a plan in flight decode already.
         most_tokens = live.num_prompt_tokens + request.stop.max_tokens - 1
         live.num_admission_blocks = blocks_for(
@@ -321,7 +296,7 @@ class DriverView:
         for live in gone:
             self._forget(live)
             if live.ending is Ending.PREEMPTED:
-                self._preempted_at[live.request_id] = live.num_computed_tokens
+                self.waiting.note_preemption(live.request_id, live.num_computed_tokens)
                 outcome.requeues.append(live.request_id)
 
     def _forget(self, live: LiveSequence) -> None:

@@ -26,7 +26,8 @@ from shared.errors import ServingError, StoreUnavailable, WorkerLost
 from shared.types import BatchPlan, FinishReason, StepResult, WorkerDescription, WorkerStats
 from shared.validation import Capacity, RawRequest, RequestLimits
 from tokentide.resume import Chunk, Finish, RetrySettings, StreamBroken, resuming
-from worker_service.session import SessionLimits, WorkerSession
+from worker_service.session import WorkerSession
+from worker_service.session_values import SessionLimits
 
 MODEL = "fake"
 BLOCK_SIZE = 16

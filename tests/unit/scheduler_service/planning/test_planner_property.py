@@ -268,11 +268,10 @@ class Simulation:
                 num_prompt_tokens=r.num_prompt_tokens,
                 num_output_tokens=len(r.log),
                 max_tokens=r.max_tokens,
-                num_bypasses=self.view.num_bypasses(r.request_id),
             )
             for r in waiting[: self.scenario.window]
         ]
-        self.view.see_window(window, len(waiting))
+        self.view.waiting.see(window, len(waiting))
 
     def _claim(self, request_ids: Sequence[str]) -> list[Admissible]:
         """Some claims are lost: another driver was first."""

@@ -1,0 +1,71 @@
+"""What a driver learns of the store beside its own calls: a slow poll that doorbells hasten.
+
+Over an injected store and the loop's clock (I12).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from scheduler_service.committer import Committer
+from scheduler_service.driver_values import DriverContext
+from scheduler_service.store.interface import DriverReply
+from shared.errors import StoreUnavailable
+
+
+class StorePoll:
+    """Doorbells are hints; the slow poll covers those that were lost."""
+
+    def __init__(
+        self,
+        context: DriverContext,
+        committer: Committer,
+        replied: Callable[[DriverReply], None],
+        is_live: Callable[[str], bool],
+    ) -> None:
+        self._context = context
+        self._committer = committer
+        self._replied = replied
+        self._is_live = is_live
+        self._rung = asyncio.Event()
+        self._must_reconcile = False
+
+    def ring(self) -> None:
+        self._rung.set()
+
+    def doubt_claims(self) -> None:
+        """A claim's answer got lost: it may have been granted all the same."""
+        self._committer.is_store_down = self._must_reconcile = True
+        self._rung.set()
+
+    async def run(self) -> None:
+        settings, committer = self._context.settings, self._committer
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(settings.poll_s):
+                    await self._rung.wait()
+            self._rung.clear()
+            try:
+                reply = await self._context.store.poll(committer.fence)
+                if self._must_reconcile:
+                    await self._reconcile()
+            except StoreUnavailable:
+                committer.is_store_down = True
+                await asyncio.sleep(settings.store_retry_s)
+            else:
+                committer.is_store_down = False
+                self._replied(reply)
+
+    async def _reconcile(self) -> None:
+        """Requests that the store gave to this worker without our hearing of it go back."""
+        context, committer = self._context, self._committer
+        attached = await context.store.attach_driver(committer.fence, context.replica_id)
+        self._must_reconcile = False
+        awaited = committer.awaited()
+        lost = [
+            record.request_id
+            for record in attached.running
+            if not self._is_live(record.request_id) and record.request_id not in awaited
+        ]
+        if lost:
+            committer.put(committer.durable_step, (), lost)
