@@ -12,9 +12,9 @@ PROTOC := $(BIN)/python -m grpc_tools.protoc -I shared/pb=proto/tokentide/v1
 RUN_SET := .venv/.run-$(shell cat requirements.txt pyproject.toml | cksum | cut -d' ' -f1)
 DEV_SET := .venv/.dev-$(shell cat requirements*.txt pyproject.toml | cksum | cut -d' ' -f1)
 
-# $(call install,requirement file): line by line what pip collects, then our own package as it lies here
-install = $(BIN)/python -m pip install --disable-pip-version-check --no-input -r $(1) \
-	| awk '/^Collecting / {print "  " $$2; fflush()}' && \
+# $(call install,requirement file): what pip collects, line by line; then our own package as it lies here
+install = $(BIN)/python -m pip install --disable-pip-version-check --no-input -r $(1) 2> >(grep -v ^WARNING >&2) \
+	| awk '/^(Collecting|Installing)/ {print "  " ($$1 == "Collecting" ? $$2 : "installing"); fflush()}' && \
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps --editable .
 
 .PHONY: demo test check check-proto format proto bench simulate up model help
@@ -40,9 +40,8 @@ format: $(DEV_SET) ## ruff: fixes, then layout
 proto: $(DEV_SET) ## regenerate shared/pb from proto/
 	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=. proto/tokentide/v1/*.proto
 
-bench: $(DEV_SET) model ## how long a plan takes; then the packaged model under load
-	$(BIN)/python -m bench.planner
-	$(BIN)/tokentide bench serve
+bench: $(RUN_SET) ## quick guards: steps, plans and commits beside what limits them
+	@$(BIN)/python -m bench
 
 simulate: $(DEV_SET) ## the seeded simulation on the virtual clock
 	$(BIN)/python -m pytest --quiet tests/simulation

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -49,8 +50,8 @@ def measure(model_dir: Path) -> Iterator[Row]:
         handles = load.admit(batch_size)
         step_ms, reference_ms = [], []
         for number in range(NUM_WARM_UP + NUM_STEPS):
-            step = _time_ms(lambda handles=handles: load.decode(handles))
-            reference = _time_ms(lambda size=batch_size: multiply(weights, size))
+            step = _time_ms(partial(load.decode, handles))
+            reference = _time_ms(partial(multiply, weights, batch_size))
             if number >= NUM_WARM_UP:
                 step_ms.append(step)
                 reference_ms.append(reference)

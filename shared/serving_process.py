@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
@@ -21,12 +22,22 @@ _PR_SET_PDEATHSIG = 1
 def bind(server: grpc.aio.Server, host: str, port: int) -> int:
     """The port in use. Raises SettingError when it is taken."""
     try:
+        _try_to_bind(host, port)
         bound = server.add_insecure_port(f"{host}:{port}")
-    except RuntimeError as error:
+    except (OSError, RuntimeError) as error:
         raise SettingError(f"port {port} on {host} is in use or not ours to bind") from error
     if bound == 0:
         raise SettingError(f"port {port} on {host} is in use or not ours to bind")
     return int(bound)
+
+
+def _try_to_bind(host: str, port: int) -> None:
+    """grpc would fail too, but with lines of its own on stderr."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
 
 
 def announce(path: str, ports: dict[str, int]) -> None:

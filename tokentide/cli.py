@@ -186,7 +186,7 @@ def chat(
 @app.command()
 def top(
     endpoint: Annotated[
-        str, typer.Option(help="a scheduler's operators' port")
+        str, typer.Option(help="operators' port of a scheduler; of several replicas: a,b,c")
     ] = flags.OPERATIONS_ENDPOINT,
     interval_ms: Annotated[int, typer.Option(min=50, help="between readings")] = 500,
     once: Annotated[bool, typer.Option("--once", help="one reading, then end")] = False,
@@ -195,7 +195,7 @@ def top(
     """Queue, workers, blocks and steps of a running service."""
     from tokentide.commands.top import top as run
 
-    raise typer.Exit(run(endpoint=endpoint, interval_ms=interval_ms, once=once, as_json=as_json))
+    raise typer.Exit(run(endpoints=endpoint, interval_ms=interval_ms, once=once, as_json=as_json))
 
 
 @app.command()

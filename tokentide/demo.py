@@ -242,7 +242,7 @@ class Summary:
             ("time to first token", _spread(self.ttfts_s)),
             ("inter-token latency", _spread(self.gaps_s)),
             ("recomputed", f"{totals.num_recomputed_tokens} tokens"),
-            ("worker idle with work", f"{totals.bubble_share:.1%} of the time"),
+            ("worker idle with work", f"{totals.bubble_share:.2%} of the time"),
             ("mean batch size", f"{totals.mean_batch_size:.1f} sequences"),
         ]
 

@@ -4,19 +4,21 @@ Readings in, rich renderables out: knows nothing of grpc, of time, or of where t
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
-from rich.table import Table
 from rich.text import Text
 
 from shared.types import BlockCounts
-from tokentide.commands.readings import Loads, Scheduled, Step
+from tokentide.commands.readings import Loads, Scheduled, Step, Totals, WorkerReading, sum_of
 
 MAX_NAME = 10
 MAX_NAMES = 8  # of one kind, in the line of a step
 BAR_WIDTH = 30
+NUM_RATE_READINGS = 5
+MIB = 2**20
 
 
 def is_live(console: Console) -> bool:
@@ -28,7 +30,8 @@ def step_line(step: Step) -> Text:
     """One step: how long, who was in it with how many tokens, and how the cache and the queue stand."""
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"step {step.step_id:>4}", style="bold")
-    line.append(f" {step.timings.total_ns / 1e6:>5.0f} ms ")
+    line.append(f" {step.timings.total_ns / 1e6:>5.0f} ms")
+    line.append(f" | {blocks_text(step.blocks)} | queue {step.num_waiting} |", style="dim")
     if step.chunks:
         line.append(" chunk ", style="bold yellow")
         line.append(_names(step.chunks, with_tokens=True))
@@ -38,7 +41,6 @@ def step_line(step: Step) -> Text:
     if step.preempted:
         line.append(" preempted ", style="bold red")
         line.append(" ".join(map(short_name, step.preempted)))
-    line.append(f" | {blocks_text(step.blocks)} | queue {step.num_waiting}", style="dim")
     return line
 
 
@@ -67,81 +69,92 @@ def rate(num_tokens: int, seconds: float) -> str:
 
 
 class StackView:
-    """The last reading and the last steps of what one replica sees."""
+    """The last readings and the last steps of what the asked replicas see."""
 
     def __init__(self, num_steps: int = 8) -> None:
-        self._loads: Loads | None = None
-        self._before: Loads | None = None
-        self._between_s = 0.0
-        self._read_s = 0.0
+        self._loads: dict[str, Loads] = {}  # by replica
         self._steps: deque[Step] = deque(maxlen=num_steps)
+        self._sums: deque[_Sum] = deque(maxlen=NUM_RATE_READINGS)
 
     def on_loads(self, loads: Loads, now_s: float) -> None:
-        self._before, self._between_s = self._loads, now_s - self._read_s
-        self._loads, self._read_s = loads, now_s
+        self._loads[loads.replica_id] = loads
+        num_generated = sum(w.stats.num_sampled_tokens for w in loads.workers)
+        self._sums.append(_Sum(now_s, num_generated, self.totals.num_prompt_tokens))
 
     def on_step(self, step: Step) -> None:
-        self._steps.append(step)
+        if step.scheduled:
+            self._steps.append(step)
+
+    @property
+    def totals(self) -> Totals:
+        return sum_of(loads.totals for loads in self._loads.values())
 
     @property
     def generated_per_s(self) -> str:
-        """Over the time between the last two readings."""
-        return self._rate("num_sampled_tokens")
+        """Over the last few readings; every replica sees all workers' counts."""
+        return self._rate(lambda reading: reading.num_generated)
 
     @property
     def prompt_per_s(self) -> str:
-        return self._rate("num_prompt_tokens")
+        """Over the last few readings; of the replicas that are asked."""
+        return self._rate(lambda reading: reading.num_prompt)
 
     def render(self) -> RenderableType:
-        if self._loads is None:
+        if not self._loads:
             return Text("waiting for the first reading")
-        parts: list[RenderableType] = [self._head(self._loads), workers_table(self._loads)]
+        newest = max(self._loads.values(), key=lambda loads: len(loads.workers))
+        parts: list[RenderableType] = [self._head(newest), *map(worker_lines, newest.workers)]
         if self._steps:
             parts.append(steps_panel(self._steps))
         return Group(*parts)
 
-    def _rate(self, name: str) -> str:
-        if self._loads is None or self._before is None:
+    def _rate(self, count: Callable[["_Sum"], int]) -> str:
+        if len(self._sums) < 2:
             return "-"
-        num_tokens = getattr(self._loads.totals, name) - getattr(self._before.totals, name)
-        return rate(num_tokens, self._between_s)
+        first, last = self._sums[0], self._sums[-1]
+        return rate(max(count(last) - count(first), 0), last.now_s - first.now_s)
 
     def _head(self, loads: Loads) -> Text:
-        head = Text()
-        head.append(
-            "serving" if loads.serving else "not serving", "green" if loads.serving else "red"
+        state, style = ("serving", "green") if loads.serving else ("not serving", "red")
+        num_streams = sum(each.num_streams for each in self._loads.values())
+        return Text.assemble(
+            (state, style),
+            (f" {loads.model or 'no model yet'}", "bold"),
+            f"  {loads.strategy}  replicas {loads.num_replicas}  streams {num_streams}\n",
+            f"queue {loads.num_waiting} ({loads.num_waiting_tokens} tokens)",
+            f"  running {loads.num_running}",
+            f"  generated {self.generated_per_s} tokens/s  prompt {self.prompt_per_s} tokens/s\n",
+            f"bubble {self.totals.bubble_share:.2%}",
+            f"  mean batch {self.totals.mean_batch_size:.1f}",
+            f"  preemptions {self.totals.num_preemptions}",
+            f"  recomputed {self.totals.num_recomputed_tokens} tokens",
         )
-        head.append(f" {loads.model or 'no model yet'}", style="bold")
-        head.append(
-            f"  {loads.strategy}  {loads.num_replicas} replica(s)  {loads.num_streams} streams here\n"
-        )
-        head.append(f"queue {loads.num_waiting} waiting ({loads.num_waiting_tokens} tokens)  ")
-        head.append(f"{loads.num_running} running  generated {self.generated_per_s} tokens/s  ")
-        head.append(f"prompt {self.prompt_per_s} tokens/s  bubble {loads.totals.bubble_share:.1%}")
-        return head
 
 
-def workers_table(loads: Loads) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("worker", "address", "driver", "step", "live", "blocks", "", "memory"):
-        table.add_column(name, no_wrap=True)
-    for worker in loads.workers:
-        stats = worker.stats
-        table.add_row(
-            worker.name,
-            worker.address,
-            stats.driver or Text("nobody", style="red"),
-            str(stats.last_step_id),
-            str(stats.num_sequences),
-            blocks_bar(stats.blocks),
-            blocks_text(stats.blocks).removeprefix("blocks "),
-            memory_text(stats.memory.process_bytes, stats.memory.kv_bytes),
-        )
-    return table
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    now_s: float
+    num_generated: int
+    num_prompt: int
 
 
-def memory_text(process_bytes: int, kv_bytes: int) -> str:
-    return f"{process_bytes / 2**20:.0f} MiB, cache {kv_bytes / 2**20:.0f} MiB"
+def worker_lines(worker: WorkerReading) -> Text:
+    stats, memory = worker.stats, worker.stats.memory
+    driver = f"driven by {stats.driver}" if stats.driver else "driven by nobody"
+    text = Text.assemble(
+        (worker.name, "bold"),
+        f" {worker.address}  {driver}  step {stats.last_step_id}  live {stats.num_sequences}\n  ",
+        blocks_bar(stats.blocks),
+        f" {blocks_text(stats.blocks)}\n",
+        (
+            f"  memory {memory.process_bytes / MIB:.0f} MiB, of it cache {memory.kv_bytes / MIB:.0f} MiB",
+            "dim",
+        ),
+    )
+    if memory.device_total_bytes:
+        used, total = (b / MIB for b in (memory.device_used_bytes, memory.device_total_bytes))
+        text.append(f", device {used:.0f} of {total:.0f} MiB", style="dim")
+    return text
 
 
 def steps_panel(steps: Sequence[Step] | deque[Step]) -> Panel:

@@ -1,6 +1,7 @@
 """One service of a local stack as a child process: started, awaited, stopped, its log kept."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 from shared.errors import ServingError
 
 STOP_S = 15.0
+END_GROUP_S = 1.0
 LOG_TAIL_LINES = 5
 
 
@@ -27,6 +29,7 @@ class ServiceProcess:
         self._announce_path = run_dir / f"{label}.json"
         self._command = [
             sys.executable,
+            "-P",  # what is installed, not what lies in the current folder
             "-m",
             module,
             *args,
@@ -84,8 +87,8 @@ class ServiceProcess:
         return await self._process.wait()
 
     async def stop(self) -> None:
-        """SIGTERM, then SIGKILL if it takes too long."""
-        if not self.is_running or self._process is None:
+        """SIGTERM, then SIGKILL if it takes too long; and whatever it had started goes with it."""
+        if self._process is None:
             return
         self.signal(signal.SIGCONT)  # a stopped process cannot end
         self.signal(signal.SIGTERM)
@@ -95,6 +98,15 @@ class ServiceProcess:
         except TimeoutError:
             self.signal(signal.SIGKILL)
             await self._process.wait()
+        await self._end_group(self._process.pid)
+
+    async def _end_group(self, group: int) -> None:
+        """A compiler, say, that a worker was waiting for when it was told to end."""
+        with contextlib.suppress(ProcessLookupError, TimeoutError):
+            async with asyncio.timeout(END_GROUP_S):
+                while True:
+                    os.killpg(group, signal.SIGKILL)
+                    await asyncio.sleep(0.01)
 
     def signal(self, number: int) -> None:
         if self.is_running and self._process is not None:

@@ -43,17 +43,26 @@ QUESTIONS = (
 )
 
 # (chunk size, block size, mode): each chunk size, each block size and each mode; 1 on short prompts
-CASES = (
-    (1, 16, "prefix_cache"),
-    (7, 8, "plain"),
-    (7, 32, "preemption"),
-    (16, 16, "prefix_cache"),
-    (16, 8, "preemption"),
-    (64, 32, "plain"),
-    (64, 16, "preemption"),
-    (WHOLE, 8, "prefix_cache"),
-    (WHOLE, 32, "plain"),
-)
+CASES = {
+    "auto": (
+        (1, 16, "prefix_cache"),
+        (7, 8, "plain"),
+        (7, 32, "preemption"),
+        (16, 16, "prefix_cache"),
+        (16, 8, "preemption"),
+        (64, 32, "plain"),
+        (64, 16, "preemption"),
+        (WHOLE, 8, "prefix_cache"),
+        (WHOLE, 32, "plain"),
+    ),
+    "no_kernels": ((1, 16, "prefix_cache"), (16, 8, "preemption"), (WHOLE, 32, "plain")),
+    "transformers": ((7, 8, "plain"), (64, 16, "preemption"), (WHOLE, 8, "prefix_cache")),
+}
+WAYS: dict[str, dict[str, Any]] = {
+    "auto": {},
+    "no_kernels": {"forward": "slim", "kernels": False},
+    "transformers": {"forward": "transformers"},
+}
 
 pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -100,13 +109,18 @@ def oracle(model_dir: Path) -> Oracle:
     return Oracle(prompts, outputs, gaps)
 
 
-def test_greedy_output_equals_generate_up_to_near_ties(model_dir: Path, oracle: Oracle) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_greedy_output_equals_generate_up_to_near_ties(
+    model_dir: Path, oracle: Oracle, way: str
+) -> None:
     num_near_ties = num_tokens = num_preemptions = 0
-    for chunk_size, block_size, mode in CASES:
+    for chunk_size, block_size, mode in CASES[way]:
         indices = range(4) if chunk_size == 1 else range(len(QUESTIONS))
         prompts = [oracle.prompts[index] for index in indices]
 
-        trace = _run(model_dir, prompts, chunk_size, block_size, mode)
+        trace = _run(
+            _config(model_dir, prompts, block_size, mode, **WAYS[way]), prompts, chunk_size
+        )
 
         assert (trace.num_preemptions > 0) == (mode == "preemption")
         if chunk_size > 1:  # at one token a step nothing is computed yet when the others come
@@ -115,24 +129,26 @@ def test_greedy_output_equals_generate_up_to_near_ties(model_dir: Path, oracle: 
         num_tokens += sum(map(len, trace.outputs))
         for index, output in zip(indices, trace.outputs, strict=True):
             num_near_ties += _near_ties(oracle, index, output)
-    print(f"\n{num_tokens} tokens, {num_near_ties} near-ties, {num_preemptions} preemptions")
+    print(f"\n{way}: {num_tokens} tokens, {num_near_ties} near-ties, {num_preemptions} preemptions")
     assert num_near_ties <= num_tokens * MAX_NEAR_TIE_SHARE
 
 
-def _run(
-    model_dir: Path, prompts: list[list[int]], chunk_size: int, block_size: int, mode: str
-) -> Trace:
+def _config(
+    model_dir: Path, prompts: list[list[int]], block_size: int, mode: str, **how: Any
+) -> EngineConfig:
     longest = -(-(max(map(len, prompts)) + NUM_NEW_TOKENS) // block_size)
-    engine = Engine.load(
-        EngineConfig(
-            model_dir=model_dir,
-            block_size=block_size,
-            num_blocks=2 * longest if mode == "preemption" else 2048 // block_size,
-            prefix_cache=mode != "plain",
-            num_threads=2,
-        )
+    return EngineConfig(
+        model_dir=model_dir,
+        block_size=block_size,
+        num_blocks=2 * longest if mode == "preemption" else 2048 // block_size,
+        prefix_cache=mode != "plain",
+        num_threads=2,
+        **how,
     )
-    return run_batch(engine, prompts, NUM_NEW_TOKENS, chunk_size, stagger_steps=1)
+
+
+def _run(config: EngineConfig, prompts: list[list[int]], chunk_size: int) -> Trace:
+    return run_batch(Engine.load(config), prompts, NUM_NEW_TOKENS, chunk_size, stagger_steps=1)
 
 
 def _near_ties(oracle: Oracle, index: int, output: list[int]) -> int:

@@ -1,6 +1,7 @@
 """I7 on tiny random models: greedy float32 output equals transformers' `generate`, token for token.
 
-Every chunk size, block size and mode meets every family; no near-tie allowance.
+Every chunk size, block size and mode meets every family, by every way that it can be computed; no
+near-tie allowance.
 """
 
 from functools import cache
@@ -14,6 +15,10 @@ from tiny_models import FAMILIES, VOCABULARY, WINDOW, tiny_model_dir
 from transformers import AutoModelForCausalLM
 
 from worker_service.engine.engine import Engine, EngineConfig
+from worker_service.engine.kernels.kernels import Kernels
+from worker_service.engine.model import PagedModel
+from worker_service.engine.slim.compiled_forward import CompiledSlimModel
+from worker_service.engine.slim.torch_forward import TorchSlimModel
 
 NUM_NEW_TOKENS = 16
 PROMPT_LENGTHS = (37, 5, 70, 37, 16)
@@ -26,6 +31,20 @@ CASES = [
     (chunk_size, block_size, MODES[(chunk_index + block_index) % 4])
     for chunk_index, chunk_size in enumerate(CHUNK_SIZES)
     for block_index, block_size in enumerate(BLOCK_SIZES)
+]
+
+# how it is computed: with compiled kernels, with torch's operators, through transformers' modules
+WAYS: dict[str, tuple[type[Any], dict[str, Any]]] = {
+    "compiled": (CompiledSlimModel, {"forward": "slim"}),
+    "slim": (TorchSlimModel, {"forward": "slim", "kernels": False}),
+    "transformers": (PagedModel, {"forward": "transformers"}),
+}
+SLIM_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+RUNS = [
+    (family, way)
+    for family in FAMILIES
+    for way in WAYS
+    if way == "transformers" or family in SLIM_FAMILIES
 ]
 
 pytestmark = pytest.mark.slow
@@ -76,10 +95,13 @@ def test_the_oracle_itself_says_something(models_dir: Path, family: str) -> None
 
 
 @pytest.mark.parametrize(("chunk_size", "block_size", "mode"), CASES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "way"), RUNS)
 def test_greedy_output_equals_generate(
-    models_dir: Path, family: str, chunk_size: int, block_size: int, mode: str
+    models_dir: Path, family: str, way: str, chunk_size: int, block_size: int, mode: str
 ) -> None:
+    model_class, how = WAYS[way]
+    if way == "compiled" and Kernels.load() is None:
+        pytest.skip("no C compiler")
     may_preempt = mode.startswith("preemption")
     model_dir = tiny_model_dir(models_dir, family)
     # the longest request alone fits a small pool; with a second one beside it, it runs short
@@ -91,8 +113,10 @@ def test_greedy_output_equals_generate(
             num_blocks=longest + 1 if may_preempt else 64,
             prefix_cache=mode in ("prefix_cache", "preemption"),
             num_threads=1,
+            **how,
         )
     )
+    assert type(engine._model) is model_class
 
     trace = run_batch(engine, _prompts(), NUM_NEW_TOKENS, chunk_size)
 

@@ -7,7 +7,7 @@ that the prefix cache has none of them.
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,10 +76,13 @@ def chunk_options(
     )
 
 
-async def run_chunk(options: ChunkOptions, progress: Progress) -> dict[str, Any]:
-    """Each repeat takes the sizes in an order of its own."""
+async def run_chunk(
+    options: ChunkOptions, progress: Progress, keep: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
+    """Each repeat takes the sizes in an order of its own. `keep` is told of the report after each trial."""
     source = random.Random(options.seed)
     trials: list[Trial] = []
+    report: dict[str, Any] = {}
     async with local_stack(options.stack, progress.say) as stack:
         for repeat in range(options.repeat):
             sizes = list(options.sizes)
@@ -88,7 +91,13 @@ async def run_chunk(options: ChunkOptions, progress: Progress) -> dict[str, Any]
                 await _restart_scheduler(stack, options, size)
                 progress.say(f"chunk size {size or 'whole'}, run {repeat + 1} of {options.repeat}")
                 trials.append(await stack.run(_trial(stack, options, size, source)))
-    facts = {
+                report = chunk_report(_facts(options), trials)
+                keep(report)
+    return report
+
+
+def _facts(options: ChunkOptions) -> dict[str, Any]:
+    return {
         "machine": machine_facts(),
         "model": options.stack.model_dir.name,
         "num_decodes": options.num_decodes,
@@ -96,7 +105,6 @@ async def run_chunk(options: ChunkOptions, progress: Progress) -> dict[str, Any]
         "repeat": options.repeat,
         "seed": options.seed,
     }
-    return chunk_report(facts, trials)
 
 
 async def _restart_scheduler(stack: LocalStack, options: ChunkOptions, size: int) -> None:

@@ -4,6 +4,7 @@
 # ruff: noqa: PLR0913, PLR0917 (a command's arguments are its flags)
 
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -52,12 +53,12 @@ def serve(
     from tokentide.bench.summary import table_of
 
     known = {field.name for field in fields(ServeFlags)}
-    # All flags but the two about printing; naming each again would only invite a slip.
+    # All flags but the one about printing; naming each again would only invite a slip.
     given = {name: value for name, value in locals().items() if name in known}
     with one_line_errors():
         options = serve_options(ServeFlags(**given))
         report = run_shown(lambda progress: run_serve(options, progress))
-    show(report, table_of(report), as_json=as_json, out_file=out_file)
+    show(report, table_of(report), as_json=as_json)
     if not any(run["statuses"].get("OK") for run in report["runs"]):
         raise typer.Exit(1)
 
@@ -83,7 +84,7 @@ def chunk(
     from tokentide.bench.chunk import chunk_options, run_chunk
     from tokentide.bench.chunk_plot import plot
     from tokentide.bench.chunk_report import table_of
-    from tokentide.bench.running import one_line_errors, run_shown, show
+    from tokentide.bench.running import one_line_errors, run_shown, show, write_report
     from tokentide.bench.serve_options import TargetFlags
 
     target = TargetFlags(
@@ -98,7 +99,8 @@ def chunk(
             seed=seed,
             repeat=repeat,
         )
-        report = run_shown(lambda progress: run_chunk(options, progress))
         out.mkdir(parents=True, exist_ok=True)
+        keep = partial(write_report, out / "chunk.json")
+        report = run_shown(lambda progress: run_chunk(options, progress, keep))
         plot(report, out)
-    show(report, table_of(report), as_json=as_json, out_file=out / "chunk.json")
+    show(report, table_of(report), as_json=as_json)

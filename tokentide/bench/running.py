@@ -46,16 +46,15 @@ def one_line_errors() -> Iterator[None]:
         _fail(str(error) or type(error).__name__)
 
 
-def show(
-    report: dict[str, Any], table: RenderableType, *, as_json: bool, out_file: Path | None
-) -> None:
-    text = json.dumps(report, indent=2)
-    if out_file is not None:
-        out_file.write_text(f"{text}\n")
+def show(report: dict[str, Any], table: RenderableType, *, as_json: bool) -> None:
     if as_json:
-        print(text)
+        print(json.dumps(report, indent=2))
     else:
         Console().print(table)
+
+
+def write_report(path: Path, report: dict[str, Any]) -> None:
+    path.write_text(f"{json.dumps(report, indent=2)}\n")
 
 
 def _fail(message: str) -> None:

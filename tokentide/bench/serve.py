@@ -46,6 +46,7 @@ class ServeOptions:
     repeat: int = 1
     sampling: Sampling
     compare_transformers: bool = False
+    keep: Callable[[dict[str, Any]], None] = lambda _: None  # told of the report after each run
     save: Callable[[Sequence[WorkRequest]], None] | None = None  # told of the first case's requests
 
 
@@ -81,8 +82,7 @@ async def run_serve(options: ServeOptions, progress: Progress) -> dict[str, Any]
             baseline = await TransformersBaseline.start(folder, *_worker_dtype(options.target))
             await cleanup.enter_async_context(baseline)
         work = _run_cases(options, target, baseline, progress)
-        runs = await (target.stack.run(work) if target.stack else work)
-        return _report(options, target, baseline, runs)
+        return await (target.stack.run(work) if target.stack else work)
 
 
 async def _run_cases(
@@ -90,8 +90,15 @@ async def _run_cases(
     target: Target,
     baseline: TransformersBaseline | None,
     progress: Progress,
-) -> list[dict[str, Any]]:
-    return [await _run_case(case, options, target, baseline, progress) for case in _cases(options)]
+) -> dict[str, Any]:
+    """What is finished is kept after each run: a long benchmark may be stopped."""
+    runs: list[dict[str, Any]] = []
+    report: dict[str, Any] = {}
+    for case in _cases(options):
+        runs.append(await _run_case(case, options, target, baseline, progress))
+        report = _report(options, target, baseline, runs)
+        options.keep(report)
+    return report
 
 
 def _cases(options: ServeOptions) -> list[Case]:

@@ -4,10 +4,12 @@ import shlex
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tokentide.bench.flags import names, numbers
 from tokentide.bench.lengths import Lengths
 from tokentide.bench.load import Sampling
+from tokentide.bench.running import write_report
 from tokentide.bench.serve import MIN_REQUESTS, ServeOptions
 from tokentide.bench.target import TargetSpec, vocabulary_of
 from tokentide.bench.workload import (
@@ -52,6 +54,7 @@ class ServeFlags(TargetFlags):
     cut_s: float = 0.0
     repeat: int = 1
     compare_transformers: bool = False
+    out_file: Path | None = None
 
 
 def serve_options(given: ServeFlags) -> ServeOptions:
@@ -71,8 +74,13 @@ def serve_options(given: ServeFlags) -> ServeOptions:
         repeat=given.repeat,
         sampling=Sampling(temperature=given.temperature, seed=given.seed),
         compare_transformers=given.compare_transformers,
+        keep=partial(write_report, given.out_file) if given.out_file else _keep_nothing,
         save=partial(write_workload, given.save_workload) if given.save_workload else None,
     )
+
+
+def _keep_nothing(_: dict[str, Any]) -> None:
+    return None
 
 
 def target_spec(given: TargetFlags) -> TargetSpec:

@@ -9,11 +9,17 @@ from tokentide.commands.errors import CommandError
 REACH_S = 5.0
 
 
-async def wait_any_reachable(endpoints: str, timeout_s: float = REACH_S) -> None:
-    """Until one of the comma-separated endpoints takes a connection. Raises CommandError."""
+def endpoint_names(endpoints: str) -> list[str]:
+    """Comma-separated. Raises CommandError if there is none."""
     names = [name.strip() for name in endpoints.split(",") if name.strip()]
     if not names:
         raise CommandError("no endpoint given")
+    return names
+
+
+async def wait_any_reachable(endpoints: str, timeout_s: float = REACH_S) -> None:
+    """Until one of the comma-separated endpoints takes a connection. Raises CommandError."""
+    names = endpoint_names(endpoints)
     channels = [grpc.aio.insecure_channel(name) for name in names]
     tries = [asyncio.create_task(channel.channel_ready()) for channel in channels]
     try:

@@ -25,8 +25,7 @@ def raise_at_stop_signals() -> None:
     """For code without an event loop: clean up by `finally`, as after any exception."""
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
-        for other in STOP_SIGNALS:
-            signal.signal(other, signal.SIG_IGN)  # once is enough; let it clean up
+        _ignore_stop_signals()  # once is enough; let it clean up
         raise Stopped(number)
 
     for number in STOP_SIGNALS:
@@ -34,13 +33,17 @@ def raise_at_stop_signals() -> None:
 
 
 def run_until_stopped(make_work: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """The exit status of the work, or of the signal that cancelled it."""
-    return asyncio.run(_cancellable(make_work))
-
-
-async def _cancellable(make_work: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    loop = asyncio.get_running_loop()
+    """The exit status of the work, or of the signal that cancelled it: then no other one is heeded."""
     seen: list[int] = []
+    try:
+        return asyncio.run(_cancellable(make_work, seen))
+    finally:
+        if seen:
+            _ignore_stop_signals()
+
+
+async def _cancellable(make_work: Callable[[], Coroutine[Any, Any, int]], seen: list[int]) -> int:
+    loop = asyncio.get_running_loop()
     work: asyncio.Task[int] | None = None
 
     def on_signal(number: int) -> None:
@@ -58,3 +61,8 @@ async def _cancellable(make_work: Callable[[], Coroutine[Any, Any, int]]) -> int
         if not seen:
             raise
         return exit_status(seen[0])
+
+
+def _ignore_stop_signals() -> None:
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

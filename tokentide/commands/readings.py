@@ -3,6 +3,7 @@
 Knows nothing of grpc, protobuf or terminals.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
 from shared.types import BlockCounts, StepTimings, WorkerStats
@@ -74,6 +75,11 @@ class Totals:
         """Share of the time with work in which the worker was idle between steps."""
         with_work_ns = self.busy_ns + self.bubble_ns
         return self.bubble_ns / with_work_ns if with_work_ns else 0.0
+
+
+def sum_of(totals: Iterable[Totals]) -> Totals:
+    each = list(totals)
+    return Totals(**{f.name: sum(getattr(t, f.name) for t in each) for f in fields(Totals)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

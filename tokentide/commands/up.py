@@ -7,14 +7,12 @@ from pathlib import Path
 from rich.console import Console
 
 from tokentide.commands.interrupts import run_until_stopped
-from tokentide.commands.operations_client import OperationsClient
-from tokentide.commands.top import show_stack
+from tokentide.commands.top import connected, show_stack
 from tokentide.errors import TokentideError
 from tokentide.local_stack import LocalStack, StackSpec, local_stack
 
 FOLLOW_S = 0.1
 VIEW_INTERVAL_MS = 500
-VIEW_READY_S = 10.0
 
 
 def run_up(spec: StackSpec, *, live: bool) -> int:
@@ -35,10 +33,9 @@ async def _up(spec: StackSpec, console: Console, live: bool) -> int:
 
 
 async def _view(stack: LocalStack, console: Console) -> None:
-    async with OperationsClient(stack.operations_endpoints[0]) as operations:
-        await operations.wait_ready(VIEW_READY_S)
+    async with connected(stack.operations_endpoints) as replicas:
         try:
-            await show_stack(operations, VIEW_INTERVAL_MS, console)
+            await show_stack(replicas, VIEW_INTERVAL_MS, console)
         except TokentideError:
             await asyncio.Event().wait()  # it died: `run` tells how
 

@@ -11,6 +11,7 @@ R rows that sample.
 from collections import defaultdict
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -67,15 +68,56 @@ class AttentionGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionSpans:
+    """Where each tile's queries and keys lie: what a kernel over all of them reads. All int32.
+
+    Tokens of a tile are [first, first + count) of the step.
+    """
+
+    block_table_BM: Tensor  # padded with the null block
+    first_B: Tensor
+    count_B: Tensor
+    start_B: Tensor  # position of the first query in its sequence
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepInput:
-    """One step's tensors. Tokens lie in the order of groups; indices lead back to the rows."""
+    """One step's tensors. Tokens lie in the order of groups; indices lead back to the rows.
+
+    What attention needs beside is made when it is first asked for, by one form or the other.
+    """
 
     token_ids_T: Tensor  # int64
     position_T: Tensor  # int64
     slot_T: Tensor  # int64, block_id * block_size + offset
-    groups: tuple[AttentionGroup, ...]
     sample_token_R: Tensor  # int64, places in [0, T) of the tokens that sample, in order of rows
     token_row: np.ndarray  # T places: which row each token belongs to
+    tile_groups: Many[Many[Tile]]
+    block_size: int
+    null_block_id: int
+
+    @cached_property
+    def groups(self) -> tuple[AttentionGroup, ...]:
+        """For attention group by group."""
+        built: list[AttentionGroup] = []
+        for tiles in self.tile_groups:
+            first = built[-1].last if built else 0
+            table_BM = _block_table(tiles, self.block_size, self.null_block_id, np.int64)
+            built.append(_build_group(tiles, first, table_BM, str(self.slot_T.device)))
+        return tuple(built)
+
+    @cached_property
+    def spans(self) -> AttentionSpans:
+        """For attention over all of them at once, on the CPU."""
+        tiles = list(chain.from_iterable(self.tile_groups))
+        count_B = np.array([tile.num_queries for tile in tiles], dtype=np.int32)
+        table_BM = _block_table(tiles, self.block_size, self.null_block_id, np.int32)
+        return AttentionSpans(
+            block_table_BM=torch.from_numpy(table_BM),
+            first_B=torch.from_numpy(np.cumsum(count_B, dtype=np.int32) - count_B),
+            count_B=torch.from_numpy(count_B),
+            start_B=torch.tensor([tile.start for tile in tiles], dtype=torch.int32),
+        )
 
 
 def build_step_input(
@@ -95,9 +137,11 @@ def build_step_input(
         token_ids_T=_tensor(token_ids, device),
         position_T=_tensor(positions, device),
         slot_T=_tensor(_slots(tiles, sizes, positions, block_size), device),
-        groups=_build_groups(groups, block_size, null_block_id, device),
         sample_token_R=_tensor(_sampling_tokens(rows, tiles, sizes), device),
         token_row=token_row,
+        tile_groups=groups,
+        block_size=block_size,
+        null_block_id=null_block_id,
     )
 
 
@@ -142,26 +186,20 @@ def _sampling_tokens(rows: Many[Row], tiles: Many[Tile], sizes: Many[int]) -> np
     return np.array([last_token[id(row)] for row in rows if row.samples], dtype=np.int64)
 
 
-def _build_groups(
-    groups: Many[Many[Tile]], block_size: int, null_block_id: int, device: str
-) -> tuple[AttentionGroup, ...]:
-    built: list[AttentionGroup] = []
-    first = 0
-    for tiles in groups:
-        group = _build_group(tiles, first, block_size, null_block_id, device)
-        built.append(group)
-        first = group.last
-    return tuple(built)
+def _block_table(
+    tiles: Many[Tile], block_size: int, null_block_id: int, dtype: type[np.integer]
+) -> np.ndarray:
+    """The blocks that each tile reads, [B, M], padded with the null block."""
+    num_blocks = [blocks_for(tile.context, block_size) for tile in tiles]
+    table = np.full((len(tiles), max(num_blocks)), null_block_id, dtype=dtype)
+    for row, tile, size in zip(table, tiles, num_blocks, strict=True):
+        row[:size] = tile.row.sequence.block_table[:size]
+    return table
 
 
 def _build_group(
-    tiles: Many[Tile], first: int, block_size: int, null_block_id: int, device: str
+    tiles: Many[Tile], first: int, table_BM: np.ndarray, device: str
 ) -> AttentionGroup:
-    num_blocks = blocks_for(max(tile.context for tile in tiles), block_size)
-    table = np.full((len(tiles), num_blocks), null_block_id, dtype=np.int64)
-    for index, tile in enumerate(tiles):
-        blocks = tile.row.sequence.block_table[: blocks_for(tile.context, block_size)]
-        table[index, : len(blocks)] = blocks
     sizes = np.array([tile.num_queries for tile in tiles])
     starts = np.array([tile.start for tile in tiles])
     offsets = np.arange(sizes.max())[None, :]
@@ -171,7 +209,7 @@ def _build_group(
     return AttentionGroup(
         first=first,
         last=first + int(sizes.sum()),
-        block_table_BM=_tensor(table, device),
+        block_table_BM=_tensor(table_BM, device),
         position_BQ=_tensor(positions, device),
         real_n=real,
     )

@@ -26,12 +26,12 @@ from shared.types import (
     TokenIds,
 )
 from worker_service.engine.batch_input import Row, build_step_input
+from worker_service.engine.forward_path import FORWARDS, ModelSource, load_step_model
 from worker_service.engine.kv_cache import KVCache, block_bytes
 from worker_service.engine.memory import KVBudget, MemoryProbe, count_blocks
-from worker_service.engine.model import PagedModel
-from worker_service.engine.model_folder import LoadedModel, load_model
+from worker_service.engine.model import StepModel
+from worker_service.engine.model_folder import LoadedModel
 from worker_service.engine.sampler import Draw, Sampled, sample
-from worker_service.engine.self_check import check_paged_logits, plain_logits
 from worker_service.engine.sequence import Sequence
 from worker_service.engine.sequence_table import SequenceTable, TableLimits
 from worker_service.engine.step_clock import StepClock
@@ -53,6 +53,8 @@ class EngineConfig:
     max_sequences: int = 256
     max_step_tokens: int = 0  # 0 = no limit
     num_threads: int = 0  # torch's, on the CPU; 0 = as it is
+    forward: str = "auto"  # auto, slim, transformers
+    kernels: bool = True  # compiled ones, on the CPU, where there is a compiler
 
     def __post_init__(self) -> None:
         if self.block_size < 1 or self.max_sequences < 1:
@@ -61,6 +63,8 @@ class EngineConfig:
             raise ValueError(f"kv_memory_share must be in (0, 1], got {self.kv_memory_share}")
         if min(self.kv_memory_bytes, self.num_blocks, self.max_step_tokens, self.num_threads) < 0:
             raise ValueError("memory, blocks, step tokens and threads cannot be negative")
+        if self.forward not in FORWARDS:
+            raise ValueError(f"forward must be one of {', '.join(FORWARDS)}, got {self.forward}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +88,7 @@ class Engine:
     """Owns the live sequences, the cache and the model of one worker."""
 
     def __init__(
-        self, config: EngineConfig, facts: ModelFacts, model: PagedModel, cache: KVCache
+        self, config: EngineConfig, facts: ModelFacts, model: StepModel, cache: KVCache
     ) -> None:
         self.facts = facts
         self._config = config
@@ -108,10 +112,15 @@ class Engine:
         """Read the model, take the cache's memory. Raises ModelUnusable with one clear line."""
         if config.num_threads:
             torch.set_num_threads(config.num_threads)
-        loaded = load_model(config.model_dir, config.dtype, config.device)
-        expected = plain_logits(loaded)
-        model = PagedModel(loaded)
-        check_paged_logits(model, loaded, expected)
+        loaded, model = load_step_model(
+            ModelSource(
+                model_dir=config.model_dir,
+                dtype=config.dtype,
+                device=config.device,
+                forward=config.forward,
+                kernels=config.kernels,
+            )
+        )
         num_blocks = _num_blocks(config, loaded, model)
         try:
             cache = KVCache(
@@ -263,7 +272,7 @@ def _refuse_handle(handle: int, *, is_known: bool) -> Refusal:
     return Refusal(handle=handle, reason=RefusalReason.UNKNOWN_HANDLE)
 
 
-def _num_blocks(config: EngineConfig, loaded: LoadedModel, model: PagedModel) -> int:
+def _num_blocks(config: EngineConfig, loaded: LoadedModel, model: StepModel) -> int:
     budget = KVBudget(
         num_blocks=config.num_blocks,
         num_bytes=config.kv_memory_bytes,
@@ -278,7 +287,7 @@ def _num_blocks(config: EngineConfig, loaded: LoadedModel, model: PagedModel) ->
 
 
 def _facts(
-    config: EngineConfig, loaded: LoadedModel, model: PagedModel, num_blocks: int
+    config: EngineConfig, loaded: LoadedModel, model: StepModel, num_blocks: int
 ) -> ModelFacts:
     device = config.device
     if device.startswith("cuda"):

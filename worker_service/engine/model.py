@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -39,8 +39,22 @@ class Output:
     is_finite_T: Tensor  # bool, of each token: whether the last layer's attention came out finite
 
 
+class StepModel(Protocol):
+    """A model that computes steps over the paged cache, by whichever path."""
+
+    num_embeddings: int  # token ids are [0, num_embeddings)
+    layers: tuple[LayerShape, ...]
+    logits_width: int
+    path: str  # how it computes, for people
+
+    def forward(self, step: StepInput, cache: KVCache) -> Output:
+        """Compute the step's tokens; their keys and values are in the cache afterwards."""
+
+
 class PagedModel:
     """A network whose attention reads and writes the paged cache."""
+
+    path = "transformers, reference attention"
 
     def __init__(self, loaded: LoadedModel) -> None:
         self._network = loaded.network

@@ -51,13 +51,20 @@ def sample(logits_RV: Tensor, draws: Sequence[Draw]) -> Sampled:
     """One token a row. The logits are changed where ids are forbidden."""
     finite_R = logits_RV.sum(-1, dtype=torch.float32).isfinite()
     _forbid(logits_RV, draws)
-    ids_R = logits_RV.argmax(-1)
+    ids_R = _likeliest(logits_RV)
     drawn = [row for row, draw in enumerate(draws) if draw.sampling.temperature > 0]
     if drawn:
         index_R = torch.tensor(drawn, dtype=torch.int64, device=logits_RV.device)
         ids_R[index_R] = _draw(logits_RV[index_R].float(), [draws[row] for row in drawn])
     ids, finite = torch.stack((ids_R, finite_R.to(torch.int64))).tolist()  # one wait for the device
     return Sampled(token_ids=ids, is_finite=[bool(flag) for flag in finite])
+
+
+def _likeliest(logits_RV: Tensor) -> Tensor:
+    if logits_RV.device.type != "cpu":
+        return logits_RV.argmax(-1)
+    # numpy's is 10 to 20 times as fast (64 rows of 49,152: 0.15 ms for 2.8 ms)
+    return torch.from_numpy(logits_RV.float().numpy().argmax(-1))
 
 
 def uniform(

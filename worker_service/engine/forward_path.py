@@ -1,0 +1,104 @@
+"""Which way a model computes: the slim forward where the model is of its shape, else transformers.
+
+Every way is checked at load against the model as transformers runs it; one that computes something
+else is left, with a warning. Knows nothing of sequences or requests.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from shared.errors import ModelUnusable
+from worker_service.engine.kernels.kernels import Kernels
+from worker_service.engine.model import PagedModel, StepModel
+from worker_service.engine.model_folder import LoadedModel, load_model
+from worker_service.engine.self_check import is_tolerable, logits_error, plain_logits
+from worker_service.engine.slim.compiled_forward import CompiledSlimModel, can_compile
+from worker_service.engine.slim.shape import NotSlim, SlimShape, slim_shape
+from worker_service.engine.slim.torch_forward import TorchSlimModel
+
+log = logging.getLogger(__name__)
+
+FORWARDS = ("auto", "slim", "transformers")
+
+# Takes the weights out of the network, which cannot run afterwards.
+Build = Callable[[LoadedModel], StepModel]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSource:
+    """Which weights, in which number format, and by which way they may be run."""
+
+    model_dir: Path
+    dtype: str
+    device: str
+    forward: str = "auto"  # auto = slim where it can be
+    kernels: bool = True  # compiled ones, where there is a compiler
+
+    def load(self) -> LoadedModel:
+        return load_model(self.model_dir, self.dtype, self.device)
+
+
+def load_step_model(source: ModelSource) -> tuple[LoadedModel, StepModel]:
+    """The folder and what runs it. The network may have been emptied: weights are kept once.
+
+    Raises ModelUnusable with one clear line.
+    """
+    loaded = source.load()
+    expected_V = plain_logits(loaded)
+    shape = slim_shape(loaded) if source.forward != "transformers" else NotSlim("as asked for")
+    if isinstance(shape, NotSlim):
+        if source.forward == "slim":
+            raise ModelUnusable(f"the slim forward cannot run this model: {shape.reason}")
+        return loaded, _through_transformers(loaded, expected_V, shape.reason)
+    for build in _slim_ways(source, shape, loaded):
+        model = build(loaded)
+        if _is_right(model, loaded, expected_V):
+            log.info("forward: %s", model.path)
+            return loaded, model
+        loaded = source.load()  # the first one is empty
+    if source.forward == "slim":
+        raise ModelUnusable(
+            "the slim forward computes something else than this model (see the log)"
+        )
+    return loaded, _through_transformers(loaded, expected_V, "the slim forward is wrong")
+
+
+def _through_transformers(loaded: LoadedModel, expected_V: Tensor, reason: str) -> StepModel:
+    model = PagedModel(loaded)
+    error = logits_error(model, loaded, expected_V)
+    if not is_tolerable(error, loaded.dtype):
+        raise ModelUnusable(
+            f"{loaded.config.model_type}: computed in chunks its logits differ by {error:.2g} of "
+            "their spread; its attention needs more than keys and values"
+        )
+    log.info("forward: %s (%s)", model.path, reason)
+    return model
+
+
+def _slim_ways(source: ModelSource, shape: SlimShape, loaded: LoadedModel) -> list[Build]:
+    """Best first."""
+    ways: list[Build] = [lambda loaded: TorchSlimModel(shape, loaded.network)]
+    if source.kernels and can_compile(shape, loaded.dtype) and (kernels := Kernels.load()):
+        ways.insert(0, _compiled(shape, kernels))
+    return ways
+
+
+def _compiled(shape: SlimShape, kernels: Kernels) -> Build:
+    return lambda loaded: CompiledSlimModel(shape, loaded.network, kernels, loaded.max_model_tokens)
+
+
+def _is_right(model: StepModel, loaded: LoadedModel, expected_V: Tensor) -> bool:
+    error = logits_error(model, loaded, expected_V)
+    if is_tolerable(error, loaded.dtype):
+        return True
+    log.warning(
+        "%s: the logits of '%s' differ by %.2g of their spread from transformers': not used",
+        loaded.config.model_type,
+        model.path,
+        error,
+    )
+    return False

@@ -1,0 +1,110 @@
+"""The slim forward as one call into the compiled kernels. Float32 on the CPU.
+
+Knows nothing of sequences, block ownership or sampling.
+
+E model width, D head width, P positions.
+"""
+
+import weakref
+from typing import Any
+
+import torch
+
+from worker_service.engine.batch_input import StepInput
+from worker_service.engine.kernels.forward import (
+    LayerWeights,
+    LlamaForward,
+    ModelWeights,
+    StepIndices,
+)
+from worker_service.engine.kernels.kernels import Kernels, StepTables
+from worker_service.engine.kv_cache import KVCache
+from worker_service.engine.model import Output
+from worker_service.engine.slim.shape import SlimShape
+from worker_service.engine.slim.weights import TakenLayer, take_ends, take_layers
+
+_HEAD_WIDTH_STEP, _MAX_HEAD_WIDTH = 8, 256  # what the kernels' attention takes
+
+
+class CompiledSlimModel:
+    """Takes the network's weights; does what PagedModel does, without torch between the layers."""
+
+    path = "slim, compiled kernels"
+
+    def __init__(
+        self, shape: SlimShape, network: Any, kernels: Kernels, max_model_tokens: int
+    ) -> None:
+        self.num_embeddings = shape.num_embeddings
+        self.logits_width = shape.vocabulary
+        self.layers = shape.layer_shapes()
+        self._kernels = kernels
+        self._weights = _pack(shape, network, kernels, max_model_tokens)
+        self._bound: tuple[weakref.ref[KVCache], LlamaForward] | None = None
+
+    def forward(self, step: StepInput, cache: KVCache) -> Output:
+        """Compute the step's tokens; their keys and values are in the cache afterwards."""
+        spans = step.spans
+        logits_RV, is_finite_T = self._bind(cache).forward(
+            StepIndices(
+                token_ids_T=step.token_ids_T,
+                position_T=step.position_T,
+                slot_T=step.slot_T,
+                sample_token_R=step.sample_token_R,
+                tables=StepTables(
+                    block_table_BM=spans.block_table_BM,
+                    first_B=spans.first_B,
+                    count_B=spans.count_B,
+                    start_B=spans.start_B,
+                ),
+            )
+        )
+        return Output(logits_RV=logits_RV, is_finite_T=is_finite_T)
+
+    def _bind(self, cache: KVCache) -> LlamaForward:
+        """The pass over this cache; its addresses are looked up once."""
+        if self._bound is None or self._bound[0]() is not cache:
+            memory = [(layer.keys_NSKD, layer.values_NSKD) for layer in cache.layers]
+            bound = LlamaForward(self._kernels, self._weights, memory)
+            self._bound = (weakref.ref(cache), bound)
+        return self._bound[1]
+
+
+def can_compile(shape: SlimShape, dtype: torch.dtype) -> bool:
+    width = shape.head_width
+    return dtype == torch.float32 and width % _HEAD_WIDTH_STEP == 0 and width <= _MAX_HEAD_WIDTH
+
+
+def _pack(shape: SlimShape, network: Any, kernels: Kernels, max_model_tokens: int) -> ModelWeights:
+    layers = [
+        _pack_layer(layer, window, kernels)
+        for layer, window in zip(take_layers(network), shape.windows, strict=True)
+    ]
+    ends = take_ends(network)
+    cosine_PX, sine_PX = ends.rotary(torch.arange(max_model_tokens))  # int64
+    return ModelWeights(
+        embedding_VE=ends.embedding_VE.contiguous(),
+        norm_E=ends.final_norm_E,
+        head=kernels.pack(ends.head_VE),
+        layers=layers,
+        cosine=cosine_PX.contiguous(),
+        sine=sine_PX.contiguous(),
+        num_heads=shape.num_heads,
+        num_kv_heads=shape.num_kv_heads,
+        width=shape.head_width,
+        epsilon=shape.norm_epsilon,
+        scaling=shape.scaling,
+    )
+
+
+def _pack_layer(layer: TakenLayer, window: int | None, kernels: Kernels) -> LayerWeights:
+    return LayerWeights(
+        attention_norm_E=layer.attention_norm_E,
+        mlp_norm_E=layer.mlp_norm_E,
+        query_norm_D=layer.query_norm_D,
+        key_norm_D=layer.key_norm_D,
+        qkv=kernels.pack(layer.qkv_OE, layer.qkv_bias_O),
+        out=kernels.pack(layer.out_EO),
+        gate_up=kernels.pack_gated(layer.gate_FE, layer.up_FE),
+        down=kernels.pack(layer.down_EF),
+        window=window,
+    )
