@@ -6,6 +6,8 @@ Exits with 1 if a plan for a large batch takes longer than its limit.
 import os
 import sys
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the worker; read when torch is loaded
+
 from rich.console import Console
 from rich.table import Table
 

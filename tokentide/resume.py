@@ -5,7 +5,7 @@ its own. Indices make it safe: what is there already is dropped, a gap or a chan
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -73,24 +73,34 @@ class RetrySettings:
 class _Progress:
     """What has been delivered of one request."""
 
-    def __init__(self, start: int, prefix_hash: bytes) -> None:
+    def __init__(
+        self, request_id: str | None, start: int, prefix_hash: bytes, now_s: float
+    ) -> None:
+        self.request_id = request_id  # None until a stream has said that it is accepted
         self.next_index = start
         self.prefix_hash = prefix_hash
+        self.seen_s = now_s  # when the last chunk came
         self.is_accepted = False
+        self.is_finished = False
+
+    def hear(self, chunk: Chunk) -> None:
+        self.request_id = chunk.request_id
+        self.seen_s = asyncio.get_running_loop().time()
+        self.is_accepted = True
+        self.is_finished = chunk.finish is not None
 
     def fresh(self, chunk: Chunk) -> Chunk | None:
         """The part of a chunk that is new. Raises OutputDiffers on a gap."""
-        if chunk.start_index > self.next_index and chunk.token_ids:
-            raise OutputDiffers(f"index {chunk.start_index} came, {self.next_index} was due")
-        num_old = self.next_index - chunk.start_index
-        ids = chunk.token_ids[num_old:] if chunk.token_ids else ()
-        if num_old and chunk.token_ids and len(chunk.token_ids) < num_old:
-            return None
-        self.next_index += len(ids)
-        if chunk.prefix_hash:
-            self.prefix_hash = chunk.prefix_hash
-        if num_old <= 0 or not chunk.token_ids:
+        if not chunk.token_ids:
             return chunk
+        num_old = self.next_index - chunk.start_index
+        if num_old < 0:
+            raise OutputDiffers(f"index {chunk.start_index} came, {self.next_index} was due")
+        ids = chunk.token_ids[num_old:]
+        if not ids:
+            return replace(chunk, start_index=self.next_index, token_ids=(), text="")
+        self.next_index += len(ids)
+        self.prefix_hash = chunk.prefix_hash or self.prefix_hash
         return replace(chunk, start_index=chunk.start_index + num_old, token_ids=ids)
 
 
@@ -102,41 +112,43 @@ async def resuming(
     prefix_hash: bytes = b"",
     settings: RetrySettings,
     jitter: Callable[[], float],
-) -> AsyncIterator[Chunk]:
+) -> AsyncGenerator[Chunk, None]:
     """All chunks of one request, each index once. `request_id` None: submit it first.
 
     `jitter` draws from [0, 1). Gives up with the last StreamBroken after `give_up_s` without progress.
     """
     loop = asyncio.get_running_loop()
-    progress = _Progress(start, prefix_hash)
+    progress = _Progress(request_id, start, prefix_hash, loop.time())
     delay_s = settings.first_delay_s
-    progress_s = loop.time()
-    followed = request_id
-    while True:
+    while not progress.is_finished:
+        seen_s = progress.seen_s
         try:
-            async for chunk in _open(streams, followed, progress):
-                followed = chunk.request_id
-                progress_s, delay_s = loop.time(), settings.first_delay_s
-                if chunk.seed is not None and progress.is_accepted:
-                    continue  # the opening of a further stream
-                progress.is_accepted = True
-                fresh = progress.fresh(chunk)
-                if fresh is not None and not (fresh.must_move and not fresh.token_ids):
-                    yield fresh
-                if chunk.finish is not None:
-                    return
-                if chunk.must_move:
-                    break
-            streams.next_replica()
+            async for chunk in _new_chunks(_open(streams, progress), progress):
+                yield chunk
         except StreamBroken:
-            if loop.time() - progress_s > settings.give_up_s:
+            if loop.time() - progress.seen_s > settings.give_up_s:
                 raise
-            streams.next_replica()
+            delay_s = settings.first_delay_s if progress.seen_s > seen_s else delay_s
             await asyncio.sleep(delay_s * (0.5 + jitter()))
             delay_s = min(2 * delay_s, settings.max_delay_s)
+        streams.next_replica()
 
 
-def _open(streams: Streams, request_id: str | None, progress: _Progress) -> AsyncIterator[Chunk]:
-    if request_id is None:
+async def _new_chunks(
+    stream: AsyncIterator[Chunk], progress: _Progress
+) -> AsyncGenerator[Chunk, None]:
+    """What one stream brings that is new, until the request has finished or the replica drains."""
+    async for chunk in stream:
+        is_opening = chunk.seed is not None and progress.is_accepted
+        progress.hear(chunk)
+        fresh = None if is_opening else progress.fresh(chunk)
+        if fresh is not None and (fresh.token_ids or not fresh.must_move):
+            yield fresh
+        if progress.is_finished or chunk.must_move:
+            return
+
+
+def _open(streams: Streams, progress: _Progress) -> AsyncIterator[Chunk]:
+    if progress.request_id is None:
         return streams.generate()
-    return streams.follow(request_id, progress.next_index, progress.prefix_hash)
+    return streams.follow(progress.request_id, progress.next_index, progress.prefix_hash)

@@ -49,9 +49,7 @@ class RunnerClient:
                 if isinstance(event, str):
                     raise RunnerFailed(event)
                 tokens, has_ended = event
-                yield Chunk(
-                    request_id=request_id, start_index=num_tokens, token_ids=tuple(tokens)
-                )
+                yield Chunk(request_id=request_id, start_index=num_tokens, token_ids=tuple(tokens))
                 num_tokens += len(tokens)
         finally:
             del self._events[request_id]

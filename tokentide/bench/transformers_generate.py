@@ -6,6 +6,7 @@ static batch with left padding, and writes one line of JSON. Ends with its stdin
 
 import argparse
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -34,6 +35,7 @@ class StaticBatches:
         return {
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
+            "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
             "dtype": str(self._model.dtype).removeprefix("torch."),
             "attention": self._model.config._attn_implementation,
         }
@@ -55,7 +57,7 @@ class StaticBatches:
         started_s = time.perf_counter()
         with torch.inference_mode():
             output_BT = self._model.generate(
-                ids_BT, attention_mask=mask_BT, generation_config=config, use_cache=True
+                ids_BT, attention_mask=mask_BT, generation_config=config
             )
         seconds = time.perf_counter() - started_s
         rows = output_BT[:, ids_BT.shape[1] :].tolist()

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from shared.types import SamplingParams
+from worker_service.engine.row_draw import draw_row
 
 NUM_CANDIDATES = 256  # a full sort of the vocabulary is dear; most draws end among so many
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -49,22 +50,36 @@ class Sampled:
 
 def sample(logits_RV: Tensor, draws: Sequence[Draw]) -> Sampled:
     """One token a row. The logits are changed where ids are forbidden."""
+    if logits_RV.device.type == "cpu":
+        return _sample_on_cpu(logits_RV, draws)
     finite_R = logits_RV.sum(-1, dtype=torch.float32).isfinite()
     _forbid(logits_RV, draws)
-    ids_R = _likeliest(logits_RV)
-    drawn = [row for row, draw in enumerate(draws) if draw.sampling.temperature > 0]
-    if drawn:
+    ids_R = logits_RV.argmax(-1)
+    if drawn := _rows_that_draw(draws):
         index_R = torch.tensor(drawn, dtype=torch.int64, device=logits_RV.device)
-        ids_R[index_R] = _draw(logits_RV[index_R].float(), [draws[row] for row in drawn])
+        ids_R[index_R] = draw_rows(logits_RV[index_R].float(), [draws[row] for row in drawn])
     ids, finite = torch.stack((ids_R, finite_R.to(torch.int64))).tolist()  # one wait for the device
     return Sampled(token_ids=ids, is_finite=[bool(flag) for flag in finite])
 
 
-def _likeliest(logits_RV: Tensor) -> Tensor:
-    if logits_RV.device.type != "cpu":
-        return logits_RV.argmax(-1)
-    # numpy's is 10 to 20 times as fast (64 rows of 49,152: 0.15 ms for 2.8 ms)
-    return torch.from_numpy(logits_RV.float().numpy().argmax(-1))
+def _sample_on_cpu(logits_RV: Tensor, draws: Sequence[Draw]) -> Sampled:
+    """By numpy, whose search for the highest is 10 to 20 times as fast as torch's."""
+    logits_RV = logits_RV.float()
+    rows_RV = logits_RV.numpy()
+    ids_R = rows_RV.argmax(-1)  # NaN counts as the highest
+    highest_R = np.take_along_axis(rows_RV, ids_R[:, None], -1)[:, 0]
+    finite_R = np.isfinite(highest_R) & np.isfinite(rows_RV.min(-1))
+    if _forbid(logits_RV, draws):
+        ids_R = rows_RV.argmax(-1)
+    if drawn := _rows_that_draw(draws):
+        numbers = _uniform_of([draws[row] for row in drawn])
+        for row, number in zip(drawn, numbers.tolist(), strict=True):
+            ids_R[row] = draw_row(rows_RV[row], draws[row].sampling, number)
+    return Sampled(token_ids=ids_R.tolist(), is_finite=finite_R.tolist())
+
+
+def _rows_that_draw(draws: Sequence[Draw]) -> list[int]:
+    return [row for row, draw in enumerate(draws) if draw.sampling.temperature > 0]
 
 
 def uniform(
@@ -85,7 +100,8 @@ def _mix(number: np.ndarray) -> np.ndarray:
     return mixed
 
 
-def _forbid(logits_RV: Tensor, draws: Sequence[Draw]) -> None:
+def _forbid(logits_RV: Tensor, draws: Sequence[Draw]) -> bool:
+    """Whether anything was forbidden."""
     vocabulary = logits_RV.shape[-1]
     places = [
         (row, token_id)
@@ -96,6 +112,7 @@ def _forbid(logits_RV: Tensor, draws: Sequence[Draw]) -> None:
     if places:
         index = torch.tensor(places, dtype=torch.int64, device=logits_RV.device)
         logits_RV[index[:, 0], index[:, 1]] = float("-inf")
+    return bool(places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,24 +137,33 @@ class _Columns:
 
 def _columns(draws: Sequence[Draw], vocabulary: int, device: torch.device) -> _Columns:
     params = [draw.sampling for draw in draws]
-    numbers = uniform(
-        [p.seed for p in params],
-        [p.child_index for p in params],
-        [draw.token_index for draw in draws],
-    )
+    numbers = _uniform_of(draws)
     floats = np.array([[p.top_p for p in params], [p.min_p for p in params], numbers])
     top_p, min_p, uniform_R = torch.from_numpy(floats).to(device).unsqueeze(-1)
     top_k = torch.tensor([min(p.top_k or vocabulary, vocabulary) for p in params], device=device)
     return _Columns(top_k.unsqueeze(-1), top_p, min_p, uniform_R, vocabulary)
 
 
-def _draw(logits_RV: Tensor, draws: Sequence[Draw]) -> Tensor:
-    vocabulary = logits_RV.shape[-1]
+def _uniform_of(draws: Sequence[Draw]) -> np.ndarray:
+    return uniform(
+        [draw.sampling.seed for draw in draws],
+        [draw.sampling.child_index for draw in draws],
+        [draw.token_index for draw in draws],
+    )
+
+
+def _probabilities(logits_RV: Tensor, draws: Sequence[Draw]) -> Tensor:
     temperature = [[draw.sampling.temperature] for draw in draws]
     temperature_R1 = torch.tensor(temperature, dtype=torch.float64, device=logits_RV.device)
     # the likeliest logit is 0 first: so a tiny temperature cannot overflow
     shifted_RV = logits_RV - logits_RV.amax(-1, keepdim=True)
-    probs_RV = (shifted_RV / temperature_R1.clamp_min(1e-30).float()).softmax(-1)
+    return (shifted_RV / temperature_R1.clamp_min(1e-30).float()).softmax(-1)
+
+
+def draw_rows(logits_RV: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """The ids drawn, by torch alone, for whichever device."""
+    vocabulary = logits_RV.shape[-1]
+    probs_RV = _probabilities(logits_RV, draws)
     columns = _columns(draws, vocabulary, logits_RV.device)
     if vocabulary <= NUM_CANDIDATES:
         return _draw_from_all(probs_RV, columns)

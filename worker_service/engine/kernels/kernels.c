@@ -306,14 +306,17 @@ struct attention {
 
 #define KEY_BLOCK 64    /* keys between two corrections of the running maximum */
 #define KEY_TILE 8      /* keys, or dimensions, in registers at a time */
-#define MAX_WIDTH 256   /* of a head */
+#define ROW_TILE 4      /* rows in registers at a time, where these are few */
 #define MAX_STATE 16384 /* floats of running output of one task: heads * D * lanes */
 
-/* A row is one query head of one token; rows of the heads that share a key/value head lie in lanes.
- * One task: rows [row, row + num_rows) of one sequence, for key/value heads [head, last_head). */
-struct attention_task {
+/* A row is one query head of one token. One task: rows [row, row + num_rows) of one sequence, for
+ * key/value heads [head, last_head). There are two ways through it, of the same sums in the same
+ * order: many rows lie in lanes throughout, two vectors of them, and arithmetic is the limit;
+ * few (a decode) lie in lanes for their scores only, and memory is. */
+struct task {
     const struct attention *a;
     int64_t sequence, row, num_rows, head, last_head;
+    int64_t lanes; /* LANES for few, 2 * LANES for many */
 };
 
 struct keys {
@@ -322,15 +325,17 @@ struct keys {
 };
 
 struct attention_state {
-    _Alignas(64) float query[MAX_STATE]; /* [head][D][lanes] */
-    _Alignas(64) float out[MAX_STATE];   /* [head][D][lanes] */
-    _Alignas(64) float scores[KEY_BLOCK * 2 * LANES];
-    vec maximum[MAX_STATE / 8 / LANES]; /* [head][vectors]; D is at least 8 */
-    vec total[MAX_STATE / 8 / LANES];
-    int64_t place[KEY_BLOCK], next_place[KEY_BLOCK]; /* of keys: slot * K * D */
+    _Alignas(64) float query[MAX_STATE];               /* [head][D][lanes] */
+    _Alignas(64) float out[MAX_STATE];                 /* [head][D][lanes], few: [head][row][D] */
+    _Alignas(64) float maximum[MAX_STATE / 8];         /* [head][lanes]; D is at least 8 */
+    _Alignas(64) float total[MAX_STATE / 8];           /* [head][lanes] */
+    _Alignas(64) float scores[KEY_BLOCK * 2 * LANES];  /* [key][lanes] */
+    _Alignas(64) float weights[LANES * KEY_BLOCK];     /* few: [row][key] */
+    int32_t position[2 * LANES];                       /* of the rows */
+    int64_t place[KEY_BLOCK], next_place[KEY_BLOCK];   /* of keys: slot * K * D */
 };
 
-/* scores[key][lanes] of up to KEY_TILE keys, read where they lie. */
+/* scores[key][lanes] of M keys, read where they lie. */
 INLINE void score_tile(const int M, const int vectors, const float *keys, const int64_t *place,
                        const float *query, int64_t width, float *scores) {
     vec sum[KEY_TILE][2];
@@ -351,28 +356,161 @@ INLINE void score_tile(const int M, const int vectors, const float *keys, const 
         for (int v = 0; v < vectors; v++) store(scores + (i * vectors + v) * LANES, sum[i][v]);
 }
 
-/* out[dimension][lanes] = out * correction + sum over keys of value * weight, M dimensions. */
-INLINE void value_tile(const int M, const int vectors, const float *values, const int64_t *place,
-                       int64_t num_keys, const float *weights, const vec *correction, float *out) {
-    vec sum[2 * KEY_TILE][2];
-    for (int i = 0; i < M; i++)
-        for (int v = 0; v < vectors; v++) sum[i][v] = (vec){0};
+INLINE vec higher(vec x, vec highest) { return choose(x > highest, x, highest); } /* never NaN */
+
+/* -- many rows -- */
+
+/* Scores to weights, in place; the running maximum and total move on. */
+INLINE void soften_many(const struct attention *a, struct attention_state *state,
+                        struct keys block, vec *correction) {
+    const int64_t num_keys = block.last - block.first;
+    for (int v = 0; v < 2; v++) {
+        float *scores = state->scores + v * LANES;
+        const ivec position = (ivec)load((const float *)state->position + v * LANES);
+        const ivec oldest = a->window ? position - (int32_t)a->window : isplat(-1);
+        const vec before = load(state->maximum + v * LANES);
+        vec highest = before, sum = {0};
+        for (int64_t k = 0; k < num_keys; k++) {
+            vec score = load(scores + k * 2 * LANES);
+            if (a->softcap != 0) score = soft_capped(score, a->softcap);
+            if (block.is_masked) {
+                const ivec at = isplat((int32_t)(block.first + k));
+                score = choose((at <= position) & (at > oldest), score, splat(-INFINITY));
+            }
+            store(scores + k * 2 * LANES, score);
+            highest = higher(score, highest);
+        }
+        for (int64_t k = 0; k < num_keys; k++) {
+            const vec weight = exponential(load(scores + k * 2 * LANES) - highest);
+            store(scores + k * 2 * LANES, weight);
+            sum += weight;
+        }
+        correction[v] = exponential(before - highest);
+        store(state->total + v * LANES, load(state->total + v * LANES) * correction[v] + sum);
+        store(state->maximum + v * LANES, highest);
+    }
+}
+
+/* out[dimension][lanes] = out * correction + sum over keys of value * weight, KEY_TILE of them. */
+INLINE void value_tile_many(const float *values, const int64_t *place, int64_t num_keys,
+                            const float *weights, const vec *correction, float *out) {
+    vec sum[KEY_TILE][2];
+    for (int i = 0; i < KEY_TILE; i++) sum[i][0] = sum[i][1] = (vec){0};
     for (int64_t k = 0; k < num_keys; k++) {
         const float *value = values + place[k];
         SETTLE(value);
-        for (int i = 0; i < M; i++)
-            for (int v = 0; v < vectors; v++)
-                sum[i][v] += splat(value[i]) * load(weights + (k * vectors + v) * LANES);
+        const vec left = load(weights + k * 2 * LANES);
+        const vec right = load(weights + k * 2 * LANES + LANES);
+        for (int i = 0; i < KEY_TILE; i++) {
+            sum[i][0] += splat(value[i]) * left;
+            sum[i][1] += splat(value[i]) * right;
+        }
     }
-    for (int i = 0; i < M; i++)
-        for (int v = 0; v < vectors; v++) {
-            float *to = out + (i * vectors + v) * LANES;
+    for (int i = 0; i < KEY_TILE; i++)
+        for (int v = 0; v < 2; v++) {
+            float *to = out + (i * 2 + v) * LANES;
             store(to, load(to) * correction[v] + sum[i][v]);
         }
 }
 
-/* Keys and values of these places, one head: a decode waits for memory, and nothing else would ask
- * for what lies in scattered blocks in time. */
+static void attend_block_many(const struct task *task, struct attention_state *state,
+                              struct keys block) {
+    const struct attention *a = task->a;
+    const float *keys = a->keys + task->head * a->width;
+    const float *values = a->values + task->head * a->width;
+    const int64_t num_keys = block.last - block.first;
+    int64_t k = 0;
+    for (; k + KEY_TILE <= num_keys; k += KEY_TILE)
+        score_tile(KEY_TILE, 2, keys, state->place + k, state->query, a->width,
+                   state->scores + k * 2 * LANES);
+    for (; k < num_keys; k++)
+        score_tile(1, 2, keys, state->place + k, state->query, a->width,
+                   state->scores + k * 2 * LANES);
+    vec correction[2];
+    soften_many(a, state, block, correction);
+    for (int64_t d = 0; d < a->width; d += KEY_TILE)
+        value_tile_many(values + d, state->place, num_keys, state->scores, correction,
+                        state->out + d * 2 * LANES);
+}
+
+/* -- few rows -- */
+
+/* One row's scores to weights[key]; its maximum and total move on. The correction of what was. */
+INLINE float soften_row(const struct attention *a, const float *scores, struct keys block,
+                        int32_t position, float *weights, float *maximum, float *total) {
+    const int64_t num_keys = block.last - block.first;
+    const int32_t oldest = a->window ? position - (int32_t)a->window : -1;
+    for (int64_t k = 0; k < num_keys; k++) weights[k] = scores[k * LANES];
+    for (int64_t k = num_keys; k % LANES != 0; k++) weights[k] = -INFINITY;
+    vec highest = splat(*maximum);
+    for (int64_t k = 0; k < num_keys; k += LANES) {
+        vec score = load(weights + k);
+        if (a->softcap != 0) score = soft_capped(score, a->softcap);
+        for (int64_t lane = 0; lane < LANES && block.is_masked; lane++) {
+            const int64_t at = block.first + k + lane;
+            if (at > position || at <= oldest) score[lane] = -INFINITY;
+        }
+        store(weights + k, score);
+        highest = higher(score, highest);
+    }
+    float top = *maximum, sum = 0;
+    for (int lane = 0; lane < LANES; lane++) top = highest[lane] > top ? highest[lane] : top;
+    for (int64_t k = 0; k < num_keys; k += LANES)
+        store(weights + k, exponential(load(weights + k) - top));
+    for (int64_t k = 0; k < num_keys; k++) sum += weights[k]; /* in order, as for many */
+    const float correction = exponential(splat(*maximum - top))[0];
+    *total = *total * correction + sum;
+    *maximum = top;
+    return correction;
+}
+
+/* out[row][dimension] of M rows and `vectors` of dimensions; weights [row][KEY_BLOCK]. */
+INLINE void value_tile_few(const int M, const int vectors, const float *values,
+                           const int64_t *place, int64_t num_keys, const float *weights,
+                           const float *correction, float *out, int64_t width) {
+    vec sum[ROW_TILE][4];
+    for (int i = 0; i < M; i++)
+        for (int v = 0; v < vectors; v++) sum[i][v] = (vec){0};
+    for (int64_t k = 0; k < num_keys; k++) {
+        const float *value = values + place[k];
+        for (int v = 0; v < vectors; v++) {
+            const vec some = load(value + v * LANES);
+            for (int i = 0; i < M; i++) sum[i][v] += splat(weights[i * KEY_BLOCK + k]) * some;
+        }
+    }
+    for (int i = 0; i < M; i++)
+        for (int v = 0; v < vectors; v++) {
+            float *to = out + i * width + v * LANES;
+            store(to, load(to) * splat(correction[i]) + sum[i][v]);
+        }
+}
+
+/* The same for dimensions [d, width) that fill no vector. */
+static void value_rest_few(const float *values, const int64_t *place, int64_t num_keys,
+                           const float *weights, float correction, float *out, int64_t d,
+                           int64_t width) {
+    for (; d < width; d++) {
+        float sum = 0;
+        for (int64_t k = 0; k < num_keys; k++) sum += weights[k] * values[place[k] + d];
+        out[d] = out[d] * correction + sum;
+    }
+}
+
+INLINE void value_rows(const int M, const float *values, const int64_t *place, int64_t num_keys,
+                       const float *weights, const float *correction, float *out, int64_t width) {
+    const int vectors = LANES == 16 ? 4 : 2; /* what the registers hold */
+    int64_t d = 0;
+    for (; d + vectors * LANES <= width; d += vectors * LANES)
+        value_tile_few(M, vectors, values + d, place, num_keys, weights, correction, out + d, width);
+    for (; d + LANES <= width; d += LANES)
+        value_tile_few(M, 1, values + d, place, num_keys, weights, correction, out + d, width);
+    for (int i = 0; i < M && d < width; i++)
+        value_rest_few(values, place, num_keys, weights + i * KEY_BLOCK, correction[i],
+                       out + i * width, d, width);
+}
+
+/* Keys and values of these places: a decode waits for memory, and nothing else would ask for what
+ * lies in scattered blocks in time. */
 INLINE void fetch(const float *keys, const float *values, const int64_t *place, int64_t num_keys,
                   int64_t width) {
     for (int64_t k = 0; k < num_keys; k++)
@@ -382,105 +520,81 @@ INLINE void fetch(const float *keys, const float *values, const int64_t *place, 
         }
 }
 
-/* Scores to weights, in place; the running maximum and total move on. */
-INLINE void soften(const struct attention *a, const int vectors, struct attention_state *state,
-                   const ivec *position, int64_t head, struct keys block, vec *correction) {
-    const int64_t num_keys = block.last - block.first;
-    for (int v = 0; v < vectors; v++) {
-        vec *maximum = &state->maximum[head * vectors + v], *total = &state->total[head * vectors + v];
-        const ivec oldest = a->window ? position[v] - (int32_t)a->window : isplat(-1);
-        float *scores = state->scores + v * LANES;
-        vec highest = *maximum, sum = {0};
-        for (int64_t k = 0; k < num_keys; k++) {
-            vec score = load(scores + k * vectors * LANES);
-            if (a->softcap != 0) score = soft_capped(score, a->softcap);
-            if (block.is_masked) {
-                const ivec at = isplat((int32_t)(block.first + k));
-                score = choose((at <= position[v]) & (at > oldest), score, splat(-INFINITY));
-            }
-            store(scores + k * vectors * LANES, score);
-            highest = choose(score > highest, score, highest);
+/* One block of keys for one head, the following `num_next` fetched meanwhile. */
+static void attend_block_few(const struct task *task, struct attention_state *state, int64_t head,
+                             struct keys block, int64_t num_next) {
+    const struct attention *a = task->a;
+    const int64_t index = head - task->head, num_keys = block.last - block.first;
+    const float *keys = a->keys + head * a->width, *values = a->values + head * a->width;
+    const float *query = state->query + index * a->width * LANES;
+    float *out = state->out + index * a->width * LANES, correction[LANES];
+    int64_t k = 0;
+    for (; k + KEY_TILE <= num_keys; k += KEY_TILE) {
+        if (k < num_next)
+            fetch(keys, values, state->next_place + k,
+                  num_next - k < KEY_TILE ? num_next - k : KEY_TILE, a->width);
+        score_tile(KEY_TILE, 1, keys, state->place + k, query, a->width, state->scores + k * LANES);
+    }
+    for (; k < num_keys; k++)
+        score_tile(1, 1, keys, state->place + k, query, a->width, state->scores + k * LANES);
+    for (int64_t row = 0; row < task->num_rows; row++)
+        correction[row] = soften_row(a, state->scores + row, block, state->position[row],
+                                     state->weights + row * KEY_BLOCK,
+                                     state->maximum + index * LANES + row,
+                                     state->total + index * LANES + row);
+    for (int64_t row = 0; row < task->num_rows; row += ROW_TILE) {
+        const float *weights = state->weights + row * KEY_BLOCK;
+        float *to = out + row * a->width;
+#define CASE(m) \
+    case m: \
+        value_rows(m, values, state->place, num_keys, weights, correction + row, to, a->width); \
+        break;
+        switch (task->num_rows - row) {
+            CASE(1) CASE(2) CASE(3)
+            default: CASE(4)
         }
-        for (int64_t k = 0; k < num_keys; k++) {
-            const vec weight = exponential(load(scores + k * vectors * LANES) - highest);
-            store(scores + k * vectors * LANES, weight);
-            sum += weight;
-        }
-        correction[v] = exponential(*maximum - highest);
-        *total = *total * correction[v] + sum;
-        *maximum = highest;
+#undef CASE
     }
 }
 
-INLINE void load_queries(const struct attention_task *task, const int vectors,
-                         struct attention_state *state) {
+/* -- a task -- */
+
+static void load_queries(const struct task *task, struct attention_state *state) {
     const struct attention *a = task->a;
-    const int64_t group = a->num_heads / a->num_kv_heads, lanes = vectors * LANES;
+    const int64_t group = a->num_heads / a->num_kv_heads, lanes = task->lanes;
     const int64_t heads = task->last_head - task->head, size = heads * a->width * lanes;
     memset(state->query, 0, size * sizeof(float)); /* lanes without a row score 0 */
     memset(state->out, 0, size * sizeof(float));
-    for (int64_t head = task->head; head < task->last_head; head++) {
-        float *query = state->query + (head - task->head) * a->width * lanes;
+    for (int64_t head = 0; head < heads; head++) {
+        float *query = state->query + head * a->width * lanes;
         for (int64_t lane = 0; lane < task->num_rows; lane++) {
             const int64_t row = task->row + lane;
             const int64_t token = a->first[task->sequence] + row / group;
-            const float *from =
-                a->query + token * a->query_stride + (head * group + row % group) * a->width;
+            const float *from = a->query + token * a->query_stride +
+                                ((task->head + head) * group + row % group) * a->width;
             for (int64_t d = 0; d < a->width; d++) query[d * lanes + lane] = from[d] * a->scaling;
         }
     }
-    for (int64_t i = 0; i < heads * vectors; i++) {
-        state->maximum[i] = splat(LOW);
-        state->total[i] = (vec){0};
+    for (int64_t i = 0; i < heads * lanes; i++) {
+        state->maximum[i] = LOW;
+        state->total[i] = 0;
     }
 }
 
-INLINE void store_outputs(const struct attention_task *task, const int vectors,
-                          struct attention_state *state) {
+static void store_outputs(const struct task *task, const struct attention_state *state) {
     const struct attention *a = task->a;
-    const int64_t group = a->num_heads / a->num_kv_heads, lanes = vectors * LANES;
-    for (int64_t head = task->head; head < task->last_head; head++) {
-        const float *out = state->out + (head - task->head) * a->width * lanes;
-        const float *total = (const float *)&state->total[(head - task->head) * vectors];
+    const int64_t group = a->num_heads / a->num_kv_heads, lanes = task->lanes;
+    const int64_t row_stride = lanes == LANES ? a->width : 1, stride = lanes == LANES ? 1 : lanes;
+    for (int64_t head = 0; head < task->last_head - task->head; head++)
         for (int64_t lane = 0; lane < task->num_rows; lane++) {
             const int64_t row = task->row + lane;
             const int64_t token = a->first[task->sequence] + row / group;
-            float *to = a->out + token * a->out_stride + (head * group + row % group) * a->width;
-            const float share = 1.0f / total[lane];
-            for (int64_t d = 0; d < a->width; d++) to[d] = out[d * lanes + lane] * share;
+            const float *out = state->out + head * a->width * lanes + lane * row_stride;
+            float *to = a->out + token * a->out_stride +
+                        ((task->head + head) * group + row % group) * a->width;
+            const float share = 1.0f / state->total[head * lanes + lane];
+            for (int64_t d = 0; d < a->width; d++) to[d] = out[d * stride] * share;
         }
-    }
-}
-
-/* One block of keys for one head, `next` of the following fetched meanwhile. */
-INLINE void attend_block(const struct attention *a, const int vectors,
-                         struct attention_state *state, const ivec *position, int64_t head,
-                         int64_t index, struct keys block, int64_t num_next) {
-    const int64_t lanes = vectors * LANES;
-    const float *keys = a->keys + head * a->width, *values = a->values + head * a->width;
-    const float *query = state->query + index * a->width * lanes;
-    float *out = state->out + index * a->width * lanes;
-    const int64_t num_keys = block.last - block.first;
-    int64_t k = 0;
-    for (; k + KEY_TILE <= num_keys; k += KEY_TILE) {
-        if (vectors == 1 && k < num_next)
-            fetch(keys, values, state->next_place + k,
-                  num_next - k < KEY_TILE ? num_next - k : KEY_TILE, a->width);
-        score_tile(KEY_TILE, vectors, keys, state->place + k, query, a->width,
-                   state->scores + k * lanes);
-    }
-    for (; k < num_keys; k++)
-        score_tile(1, vectors, keys, state->place + k, query, a->width, state->scores + k * lanes);
-    vec correction[2];
-    soften(a, vectors, state, position, index, block, correction);
-    const int tile_width = vectors == 1 ? 2 * KEY_TILE : KEY_TILE;
-    int64_t d = 0;
-    for (; d + tile_width <= a->width; d += tile_width)
-        value_tile(tile_width, vectors, values + d, state->place, num_keys, state->scores, correction,
-                   out + d * lanes);
-    for (; d < a->width; d += KEY_TILE)
-        value_tile(KEY_TILE, vectors, values + d, state->place, num_keys, state->scores, correction,
-                   out + d * lanes);
 }
 
 static void find_places(const struct attention *a, int64_t sequence, struct keys block,
@@ -503,40 +617,37 @@ static struct keys block_at(int64_t first, int64_t limit) {
     return (struct keys){.first = first, .last = end < limit ? end : limit};
 }
 
-INLINE void attend_rows(const struct attention_task *task, const int vectors) {
+static void attend(const struct task *task) {
     struct attention_state state;
     const struct attention *a = task->a;
     const int64_t group = a->num_heads / a->num_kv_heads, start = a->start[task->sequence];
     const int64_t oldest_query = start + task->row / group;
     const int64_t newest_query = start + (task->row + task->num_rows - 1) / group;
-    const int64_t limit = newest_query + 1;
-    const int is_windowed = a->window && oldest_query >= a->window;
+    const int64_t limit = newest_query + 1, head_offset = task->head * a->width;
+    const int is_windowed = a->window && oldest_query >= a->window, is_few = task->lanes == LANES;
     struct keys block = block_at(is_windowed ? oldest_query - a->window + 1 : 0, limit);
     find_places(a, task->sequence, block, state.place);
-    if (vectors == 1)
-        fetch(a->keys + task->head * a->width, a->values + task->head * a->width, state.place,
-              block.last - block.first, (task->last_head - task->head) * a->width);
-    load_queries(task, vectors, &state);
-    ivec position[2];
-    for (int64_t lane = 0; lane < vectors * LANES; lane++)
-        position[lane / LANES][lane % LANES] =
+    if (is_few)
+        fetch(a->keys + head_offset, a->values + head_offset, state.place, block.last - block.first,
+              (task->last_head - task->head) * a->width);
+    load_queries(task, &state);
+    for (int64_t lane = 0; lane < 2 * LANES; lane++)
+        state.position[lane] =
             (int32_t)(lane < task->num_rows ? start + (task->row + lane) / group : newest_query);
     while (block.first < limit) {
-        struct keys next = block_at(block.last, limit);
+        const struct keys next = block_at(block.last, limit);
         find_places(a, task->sequence, next, state.next_place);
         block.is_masked = block.last - 1 > oldest_query ||
                           (a->window && newest_query - a->window >= block.first);
-        for (int64_t head = task->head; head < task->last_head; head++)
-            attend_block(a, vectors, &state, position, head, head - task->head, block,
-                         next.last - next.first);
+        if (is_few)
+            for (int64_t head = task->head; head < task->last_head; head++)
+                attend_block_few(task, &state, head, block, next.last - next.first);
+        else attend_block_many(task, &state, block);
         memcpy(state.place, state.next_place, sizeof state.place);
         block = next;
     }
-    store_outputs(task, vectors, &state);
+    store_outputs(task, &state);
 }
-
-static void attend_few(const struct attention_task *task) { attend_rows(task, 1); }
-static void attend_many(const struct attention_task *task) { attend_rows(task, 2); }
 
 /* Heads of one task: those of a token lie side by side in memory, so read them together, unless
  * there would be too little to share out, or the state too big. */
@@ -561,16 +672,17 @@ static void attention_phase(struct member *me, const void *job) {
             if (index < tiles * parts) {
                 /* long tiles first */
                 const int64_t row = (tiles - 1 - index % tiles) * PANEL, head = index / tiles * heads;
-                const struct attention_task task = {
+                const int64_t num_rows = rows - row < PANEL ? rows - row : PANEL;
+                const struct task task = {
                     .a = a,
                     .sequence = sequence,
                     .row = row,
-                    .num_rows = rows - row < PANEL ? rows - row : PANEL,
+                    .num_rows = num_rows,
                     .head = head,
                     .last_head = head + heads < a->num_kv_heads ? head + heads : a->num_kv_heads,
+                    .lanes = num_rows <= LANES ? LANES : 2 * LANES,
                 };
-                if (task.num_rows <= LANES) attend_few(&task);
-                else attend_many(&task);
+                attend(&task);
                 break;
             }
             before += tiles * parts;

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shared.types import SamplingParams
-from worker_service.engine.sampler import NUM_CANDIDATES, Draw, sample, uniform
+from worker_service.engine.sampler import NUM_CANDIDATES, Draw, draw_rows, sample, uniform
 
 WIDE = 4 * NUM_CANDIDATES  # a vocabulary that does not fit the candidates
 
@@ -148,9 +148,10 @@ def test_candidates_draw_what_the_whole_order_would(scale: float) -> None:
     ]
     logits = torch.randn(30, WIDE, generator=generator) * scale
 
-    drawn = sample(logits.clone(), draws).token_ids
+    expected = [reference_draw(row, draw) for row, draw in zip(logits, draws, strict=True)]
 
-    assert drawn == [reference_draw(row, draw) for row, draw in zip(logits, draws, strict=True)]
+    assert sample(logits.clone(), draws).token_ids == expected
+    assert draw_rows(logits.clone(), draws).tolist() == expected  # what other devices do
 
 
 def test_a_draw_depends_on_nobody_else_in_the_step() -> None:

@@ -1,0 +1,69 @@
+"""What was found, as tables and as the section of docs/benchmarks.md."""
+
+from collections.abc import Sequence
+
+from bench.peers.driver import Outcome
+from bench.peers.rows import Row
+from bench.peers.system import THREADS, System
+from bench.peers.table import Grid, agreement_grid, long_grid, main_grid, markdown
+from tokentide.bench.target import machine_facts
+
+
+def document(outcome: Outcome, systems: Sequence[System]) -> tuple[str, list[Grid]]:
+    rows = list(outcome.rows.values())
+    measured = {row.key.system for row in rows if row.is_good}
+    names = [system.name for system in systems if system.name in measured]
+    grids = [
+        main_grid(rows, names, outcome.limits),
+        long_grid(rows),
+        agreement_grid(rows, names),
+    ]
+    grids = [grid for grid in grids if grid.lines]
+    parts = [_intro(outcome, rows), *(markdown(grid) for grid in grids)]
+    parts += [_differences(systems, outcome)]
+    return "\n\n".join(parts), grids
+
+
+def _intro(outcome: Outcome, rows: Sequence[Row]) -> str:
+    facts = machine_facts()
+    times = sorted(row.at for row in rows if row.at)
+    lines = [
+        "`make bench-peers`; each system on the same seeded prompts, exact output lengths, greedy, "
+        f"float32 weights, activations and cache, {THREADS} threads.",
+        f"Measured on {facts['cpu']}, {facts['cores']} cores, {times[0]} to {times[-1]} (UTC)."
+        if times
+        else "Nothing is measured yet.",
+    ]
+    if outcome.machine is not None:
+        read, gemm = outcome.machine.read_bytes_per_s / 1e9, outcome.machine.gemm_flops_per_s / 1e9
+        lines.append(f"Memory reads {read:.0f} GB/s, large products {gemm:.0f} GFLOP/s.")
+    busy = [row.figures["busy_share_before"] for row in rows if "busy_share_before" in row.figures]
+    if busy:
+        lines.append(
+            f"Busy share of the cores right before a run: at most {100 * max(busy):.0f} %."
+        )
+    return "\n".join(lines)
+
+
+def _differences(systems: Sequence[System], outcome: Outcome) -> str:
+    lines = ["### What differs", ""]
+    for system in systems:
+        facts = _versions(system.name, outcome)
+        text = f"- **{system.name}**{facts}: {system.differs}."
+        if system.name in outcome.unavailable:
+            text += f" Not measured here: {outcome.unavailable[system.name]}"
+        lines.append(text)
+    failed = {
+        f"- {row.key.system}, {row.key.workload}: failed: {row.error}"
+        for row in outcome.rows.values()
+        if not row.is_good
+    }
+    return "\n".join([*lines, *sorted(failed)])
+
+
+def _versions(name: str, outcome: Outcome) -> str:
+    for row in reversed(outcome.rows.values()):
+        facts = row.figures.get("facts") if row.key.system == name else None
+        if facts:
+            return f" ({', '.join(f'{key} {value}' for key, value in facts.items())})"
+    return ""
