@@ -67,3 +67,7 @@ $(RUN_SET): | .venv/bin/python
 $(DEV_SET): $(RUN_SET)
 	@echo "installing requirements-dev.txt"
 	@$(call install,requirements-dev.txt) && rm -f .venv/.dev-* && touch $@
+
+.PHONY: bench-peers
+bench-peers: $(RUN_SET) ## us against vLLM, llama.cpp, OpenVINO, transformers: within 90 minutes, resumes
+	@$(BIN)/python -m bench.peers --minutes 90 --docs docs/benchmarks.md

@@ -176,7 +176,8 @@ class Delivery:
                     self._read_wake.set()
 
     async def _read(self, request_ids: list[str]) -> None:
-        starts = [(r, self._lowest(r)) for r in request_ids]
+        # Streams may have gone while the batch before was read.
+        starts = [(r, self._lowest(r)) for r in request_ids if r in self._readers]
         slices = await self._store.read_logs(starts)
         now_s = asyncio.get_running_loop().time()
         for (request_id, start), found in zip(starts, slices, strict=True):

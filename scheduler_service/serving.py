@@ -5,6 +5,7 @@ path from a client's fields to the queue, and from the log to a client's chunks.
 """
 
 import asyncio
+import contextlib
 import secrets
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -22,6 +23,7 @@ from shared.errors import (
     ModelNotFound,
     NoWorker,
     RequestNotFound,
+    StoreUnavailable,
 )
 from shared.types import SamplingParams, StopRules, TokenIds
 from shared.validation import (
@@ -219,4 +221,6 @@ class Serving:
         """Tell the store of readers that have gone. Never runs in a client's task."""
         while True:
             request_id, nonce = await self._unwatched.get()
-            await self._store.unwatch(request_id, nonce)
+            # If the store is away the watch lapses by itself: nobody refreshes it any more.
+            with contextlib.suppress(StoreUnavailable):
+                await self._store.unwatch(request_id, nonce)

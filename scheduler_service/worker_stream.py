@@ -14,6 +14,7 @@ class WorkerStream:
     def __init__(self, link: WorkerLink, silence_s: float) -> None:
         self._link = link
         self._silence_s = silence_s
+        self._sending = asyncio.Lock()  # a stream takes one message at a time
 
     async def hello(self, replica_id: str) -> Resident:
         """Ask to drive. A long step may run first: the answer comes at its end."""
@@ -27,7 +28,8 @@ class WorkerStream:
 
     async def send(self, message: DriverMessage) -> None:
         try:
-            await self._link.send(message)
+            async with self._sending:
+                await self._link.send(message)
         except ConnectionError as error:
             raise WorkerLost(str(error)) from error
 

@@ -53,6 +53,9 @@ class Request:
     flag: FinishReason | None = None
     watch: Watch | None = None  # the present one, None after unwatch
     watch_lapses_ms: int | None = None
+    last_nonce: str | None = None  # "" after unwatch
+    grace_ms: int = 0
+    num_readers: int = 0
     end: CommitRow | None = None
     num_cached_tokens: int = 0
     ended_ms: int = 0
@@ -137,12 +140,21 @@ class StoreModel:
 
     async def refresh_watches(self, replica_id: str, watches: Sequence[tuple[str, str]]) -> None:
         for request_id, nonce in watches:
+            request = self._find(request_id)
+            if request is not None and _may_adopt(request, nonce):
+                request.watch = Watch(replica_id=replica_id, nonce=nonce, grace_ms=request.grace_ms)
+                request.last_nonce = nonce
             self._reset_lapse(request_id, nonce, self.limits.watch_lease_ms)
         self._seal()
 
     async def unwatch(self, request_id: str, nonce: str) -> None:
-        if self._reset_lapse(request_id, nonce, 0):
+        request = self._find(request_id)
+        is_shared = request is not None and request.num_readers > 1
+        if request is not None:
+            request.num_readers = max(0, request.num_readers - 1)
+        if self._reset_lapse(request_id, nonce, self.limits.watch_lease_ms if is_shared else 0):
             self.requests[request_id].watch = None
+            self.requests[request_id].last_nonce = ""
             self._seal()
 
     async def read_logs(self, starts: Sequence[tuple[str, int]]) -> tuple[LogSlice | None, ...]:
@@ -359,7 +371,10 @@ class StoreModel:
         return tuple(sorted(r.new.request_id for r in requests if r.status == "waiting"))
 
     def _set_watch(self, request: Request, watch: Watch) -> None:
-        request.watch = watch
+        if request.last_nonce != watch.nonce:
+            request.num_readers += 1
+        request.watch, request.last_nonce = watch, watch.nonce
+        request.grace_ms = watch.grace_ms
         is_exempt = request.new.watch is None or watch.grace_ms < 0
         lapses_ms = self.now_ms() + self.limits.watch_lease_ms + watch.grace_ms
         request.watch_lapses_ms = None if is_exempt else lapses_ms
@@ -450,6 +465,13 @@ class StoreModel:
             if ring_all:
                 queue.put_nowait(())
         self.write_counter += bool(has_written or rung or ring_all)
+
+
+def _may_adopt(request: Request, nonce: str) -> bool:
+    """One of several readers refreshes: its watch becomes the present one."""
+    if request.status not in LIVE or request.last_nonce == nonce or not request.num_readers:
+        return False
+    return request.num_readers > 1 or request.last_nonce == ""
 
 
 def _is_claimable(request: Request, incarnation: str, now_ms: int) -> bool:

@@ -5,6 +5,7 @@ Finished measurements are kept and resumed; `--again ours` measures ours anew, `
 
 # ruff: noqa: PLR0917 (a command's arguments are its flags)
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,12 +16,14 @@ from bench.peers import check, table
 from bench.peers.driver import Options, Outcome, run
 from bench.peers.report import document
 from bench.peers.rows import default_path, forget
+from bench.peers.system import THREADS
 from bench.peers.systems import all_systems
 from bench.peers.workloads import BY_NAME
 from tokentide.bench.flags import names
 from tokentide.bench.running import one_line_errors, run_shown
 from tokentide.models import packaged_model_dir
 
+MIN_WIDTH = 180
 SYSTEMS = {system.name: system for system in all_systems()}
 
 
@@ -28,16 +31,22 @@ def main(
     only: Annotated[str, typer.Option(help=f"of {', '.join(SYSTEMS)}")] = "",
     workloads: Annotated[str, typer.Option(help=f"of {', '.join(BY_NAME)}")] = "",
     repeat: Annotated[int, typer.Option(help="times each; medians need three")] = 3,
-    minutes: Annotated[float, typer.Option(help="begin nothing after so long")] = 90.0,
+    minutes: Annotated[
+        float, typer.Option(help="begin nothing after so long, installations apart")
+    ] = 90.0,
     again: Annotated[str, typer.Option(help="systems whose rows are forgotten; or all")] = "",
     step_tokens: Annotated[str, typer.Option(help="instead of defaults: vllm=512,ours=256")] = "",
     sweep: Annotated[str, typer.Option(help="workloads to sweep step tokens on besides long")] = "",
     rate: Annotated[float | None, typer.Option(help="arrivals/s; else from the capacity")] = None,
     rows: Annotated[Path | None, typer.Option(help="file of finished measurements")] = None,
     docs: Annotated[Path | None, typer.Option(help="file whose figures are replaced")] = None,
+    quiet_only: Annotated[
+        bool, typer.Option(help="measure again what other processes disturbed")
+    ] = False,
     only_check: Annotated[bool, typer.Option("--check", help="one short prompt each")] = False,
 ) -> None:
     """Measure us against the peers on this machine."""
+    os.environ["OMP_NUM_THREADS"] = str(THREADS)  # for what takes no flag
     with one_line_errors():
         rows_path = rows or default_path()
         forget(rows_path, names(again))
@@ -52,6 +61,7 @@ def main(
             step_tokens=_step_tokens(step_tokens),
             swept=tuple(workload.name for workload in _picked(BY_NAME, sweep) if sweep),
             rate=rate,
+            is_quiet_only=quiet_only,
         )
         if only_check:
             print(check.text_of(run_shown(lambda progress: check.check(options, progress))))
@@ -68,7 +78,8 @@ def main(
 
 def _show(outcome: Outcome, docs: Path | None) -> None:
     text, grids = document(outcome, list(SYSTEMS.values()))
-    console = Console(width=None)
+    console = Console()
+    console.width = max(console.width, MIN_WIDTH)  # a cut table helps nobody
     for grid in grids:
         console.print(table.rich_table(grid))
     for name, why in outcome.unavailable.items():

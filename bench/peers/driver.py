@@ -34,6 +34,7 @@ class Options:
     step_tokens: Mapping[str, int] = field(default_factory=dict)
     swept: Sequence[str] = ()
     rate: float | None = None
+    is_quiet_only: bool = False  # rows that others disturbed do not count as finished
 
 
 @dataclass(slots=True)
@@ -48,8 +49,8 @@ class Outcome:
 async def run(options: Options, progress: Progress) -> Outcome:
     cpu = str(machine_facts()["cpu"])
     outcome = Outcome(rows=read_rows(options.rows_path, cpu))
-    deadline_s = time.monotonic() + options.minutes * 60
     systems = await prepare(options, outcome, progress.say)
+    deadline_s = time.monotonic() + options.minutes * 60
     wanted = list(
         measurements(
             systems,
@@ -94,11 +95,12 @@ class Work:
         self._progress = progress
         self._cpu = cpu
         self._vocabulary = vocabulary_of(options.model_dir) or DEFAULT_VOCABULARY
-        self._failures: dict[Key, int] = {}
 
     def is_done(self, measurement: Measurement) -> bool:
         row = self._outcome.rows.get(measurement.key)
-        return row is not None and row.is_good
+        if row is None or not row.is_good:
+            return False
+        return not (self._options.is_quiet_only and row.is_disturbed)
 
     async def measure_all(self, wanted: Sequence[Measurement], deadline_s: float) -> None:
         for number, measurement in enumerate(wanted):
@@ -112,6 +114,8 @@ class Work:
                 await self._measure_one(measurement, f"{number + 1}/{len(wanted)}")
                 if self.is_done(measurement):
                     break
+                # its prefix cache knows these prompts now
+                await self.running.close(measurement.system.name)
 
     async def _measure_one(self, measurement: Measurement, place: str) -> None:
         rate = None
@@ -132,7 +136,6 @@ class Work:
             )
         except Exception as failure:  # whatever a peer does wrong, the others go on
             error = _reason(failure)
-            await self.running.close(measurement.system.name)
         self._keep(measurement.key, figures, error)
         self._progress.say(f"{place} {_told(measurement, figures, error)}")
 
@@ -178,10 +181,12 @@ def _told(measurement: Measurement, figures: Mapping[str, Any], error: str) -> s
     label += f", {measurement.step_tokens} tokens a step, repeat {measurement.repeat + 1}"
     if error:
         return f"{label}: failed: {error}"
+    others = f"others used {100 * figures['foreign_share']:.0f} % of the cores"
     if "ttft_s" in figures:
         gap, ttft = figures["worst_gap_s"], figures["ttft_s"]
-        return f"{label}: worst gap {gap:.2f} s, TTFT {ttft:.1f} s"
-    return f"{label}: {figures['tokens_per_s']:.1f} tokens/s in {figures['duration_s']:.0f} s"
+        return f"{label}: worst gap {gap:.2f} s, TTFT {ttft:.1f} s, {others}"
+    speed, duration_s = figures["tokens_per_s"], figures["duration_s"]
+    return f"{label}: {speed:.1f} tokens/s in {duration_s:.0f} s, {others}"
 
 
 def _reason(failure: BaseException) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.long_prompt import run_long_prompt
+from bench.peers.machine_load import read_ticks, wait_quiet
 from bench.peers.plan import Measurement
 from bench.peers.system import Launch, Opened, System
 from bench.peers.workloads import quarter_of, requests_of, warm_up_requests
@@ -14,14 +15,10 @@ from tokentide.bench.load import Generates, Sampling, run_closed_loop, run_open_
 from tokentide.bench.operations_watch import Steps
 from tokentide.bench.report import Measured, figures
 from tokentide.bench.serve import Progress
-from tokentide.bench.target import load_average
 from tokentide.bench.workload import WorkRequest
 
 RUN_S = 900.0
 WARM_UP = 8
-QUIET_SHARE = 0.1  # of all cores
-LOOK_S = 0.5
-NUM_LOOKS = 20
 NUM_COMPARED = 16  # first output tokens kept, to see that all compute the same
 
 
@@ -73,8 +70,8 @@ async def measure(
     if is_new:
         warm_up = warm_up_requests(min(WARM_UP, len(requests)), vocabulary=vocabulary)
         await run_closed_loop(opened.client, warm_up, WARM_UP, Sampling())
-    busy_share = await _wait_quiet()
-    load = load_average()
+    busy_share = await wait_quiet()
+    before = read_ticks()
     progress.start(f"{label}, repeat {measurement.repeat + 1}", len(requests))
     async with asyncio.timeout(RUN_S):
         if workload.is_long_prompt:
@@ -85,7 +82,7 @@ async def measure(
         "rate": rate,
         "is_quarter": system.is_quarter,
         "busy_share_before": round(busy_share, 3),
-        "load_before": load,
+        "foreign_share": round(read_ticks().foreign_share_since(before), 3),
         "facts": dict(opened.facts),
     }
 
@@ -115,23 +112,3 @@ async def _run(
         "latency_s": found["latency_s"],
         "first_tokens": observations[0].token_ids[:NUM_COMPARED],
     }
-
-
-async def _wait_quiet() -> float:
-    """Until next to nothing runs, or ten seconds; the busy share of all cores at the end."""
-    share = 1.0
-    before = _cpu_ticks()
-    for _ in range(NUM_LOOKS):
-        await asyncio.sleep(LOOK_S)
-        now = _cpu_ticks()
-        share = 1 - (now[1] - before[1]) / max(1, now[0] - before[0])
-        before = now
-        if share < QUIET_SHARE:
-            break
-    return share
-
-
-def _cpu_ticks() -> tuple[int, int]:
-    """All, idle."""
-    ticks = [int(part) for part in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    return sum(ticks), ticks[3] + ticks[4]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bench.peers.driver import Outcome
-from bench.peers.rows import Row
+from bench.peers.rows import MAX_FOREIGN_SHARE, Row
 from bench.peers.system import THREADS, System
 from bench.peers.table import Grid, agreement_grid, long_grid, main_grid, markdown
 from tokentide.bench.target import machine_facts
@@ -28,7 +28,8 @@ def _intro(outcome: Outcome, rows: Sequence[Row]) -> str:
     facts = machine_facts()
     times = sorted(row.at for row in rows if row.at)
     lines = [
-        "`make bench-peers`; each system on the same seeded prompts, exact output lengths, greedy, "
+        "## `make bench-peers`\n",
+        "Each system on the same seeded prompts, exact output lengths, greedy, "
         f"float32 weights, activations and cache, {THREADS} threads.",
         f"Measured on {facts['cpu']}, {facts['cores']} cores, {times[0]} to {times[-1]} (UTC)."
         if times
@@ -37,10 +38,12 @@ def _intro(outcome: Outcome, rows: Sequence[Row]) -> str:
     if outcome.machine is not None:
         read, gemm = outcome.machine.read_bytes_per_s / 1e9, outcome.machine.gemm_flops_per_s / 1e9
         lines.append(f"Memory reads {read:.0f} GB/s, large products {gemm:.0f} GFLOP/s.")
-    busy = [row.figures["busy_share_before"] for row in rows if "busy_share_before" in row.figures]
-    if busy:
+    disturbed = sum(row.is_disturbed for row in rows)
+    if disturbed:
+        share = f"{100 * MAX_FOREIGN_SHARE:.0f} %"
         lines.append(
-            f"Busy share of the cores right before a run: at most {100 * max(busy):.0f} %."
+            f"**{disturbed} of {len(rows)} runs had other processes beside them (over {share} of the "
+            "cores): `python -m bench.peers --quiet-only` measures these again.**"
         )
     return "\n".join(lines)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from tokentide.models import default_cache_dir
 
+MAX_FOREIGN_SHARE = 0.05  # of all cores
 MACHINE = "machine"  # the "system" of rows about the machine itself
 
 
@@ -34,6 +35,11 @@ class Row:
     def is_good(self) -> bool:
         return not self.error
 
+    @property
+    def is_disturbed(self) -> bool:
+        """Others computed beside it."""
+        return float(self.figures.get("foreign_share", 0.0)) > MAX_FOREIGN_SHARE
+
 
 def default_path() -> Path:
     return default_cache_dir() / "bench-peers" / "rows.jsonl"
@@ -53,8 +59,12 @@ def read_rows(path: Path, cpu: str) -> dict[Key, Row]:
 
 def append_row(path: Path, row: Row) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        file.write(f"{json.dumps(asdict(row))}\n")
+    with path.open("ab+") as file:
+        if file.tell():
+            file.seek(-1, 2)
+            if file.read(1) != b"\n":  # a kill cut the last line short
+                file.write(b"\n")
+        file.write(f"{json.dumps(asdict(row))}\n".encode())
 
 
 def forget(path: Path, systems: Collection[str]) -> None:

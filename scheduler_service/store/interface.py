@@ -228,7 +228,10 @@ class RequestStore(Protocol):
         """(request id, nonce) pairs whose readers are still there."""
 
     async def unwatch(self, request_id: str, nonce: str) -> None:
-        """The reader has gone: the grace of this watch begins, if it is still the present one."""
+        """The reader has gone: the grace of this watch begins, if it is still the present one.
+
+        Where other streams have read the request too, they have the lease's time to refresh first.
+        """
 
     async def read_logs(self, starts: Sequence[tuple[str, int]]) -> tuple[LogSlice | None, ...]:
         """(request id, start index) pairs -> slices; None for an unknown id."""

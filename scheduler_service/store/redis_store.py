@@ -143,10 +143,12 @@ class RedisStore:
     async def refresh_watches(self, replica_id: str, watches: Sequence[tuple[str, str]]) -> None:
         for piece in _pieces(watches):
             flat = [part for pair in piece for part in pair]
-            await self._call(self._doors, "refresh_watches", self._limits.watch_lease_ms, *flat)
+            lease_ms = self._limits.watch_lease_ms
+            await self._call(self._doors, "refresh_watches", lease_ms, replica_id, *flat)
 
     async def unwatch(self, request_id: str, nonce: str) -> None:
-        await self._call(self._doors, "unwatch", request_id, nonce)
+        lease_ms = self._limits.watch_lease_ms
+        await self._call(self._doors, "unwatch", lease_ms, request_id, nonce)
 
     async def read_logs(self, starts: Sequence[tuple[str, int]]) -> tuple[LogSlice | None, ...]:
         slices: list[LogSlice | None] = []

@@ -607,6 +607,26 @@ async def test_a_broken_stream_starts_the_grace_of_its_own_watch_only(
     assert await status_of(store, "r1") == "cancelled"
 
 
+async def test_a_second_reader_that_leaves_starts_no_grace_while_the_first_is_there(
+    harness: StoreHarness,
+) -> None:
+    store = harness.store
+    fence = await attach(store)
+    await submit_all(store, "r1", watch=Watch(replica_id="a", nonce="n1", grace_ms=1))
+    assert await store.watch("r1", Watch(replica_id="b", nonce="n2", grace_ms=1))
+
+    await store.unwatch("r1", "n2")
+    await harness.pass_time(3)
+    await store.poll(fence)
+    assert await status_of(store, "r1") == "waiting"
+    await store.refresh_watches("a", [("r1", "n1")])
+
+    await store.unwatch("r1", "n1")
+    await harness.pass_time(3)
+    await store.poll(fence)
+    assert await status_of(store, "r1") == "cancelled"
+
+
 async def test_exempt_requests_and_negative_graces_never_lapse(harness: StoreHarness) -> None:
     store = harness.store
     fence = await attach(store)

@@ -23,15 +23,16 @@ from shared.types import (
     ResidentSequence,
     StepResult,
     StepRow,
-    TokenIds,
 )
-from worker_service.engine.batch_input import Row, build_step_input
+from worker_service.engine.batch_input import Row, StepInput, build_step_input
+from worker_service.engine.facts import ModelFacts
 from worker_service.engine.forward_path import FORWARDS, ModelSource, load_step_model
 from worker_service.engine.kv_cache import KVCache, block_bytes
 from worker_service.engine.memory import KVBudget, MemoryProbe, count_blocks
 from worker_service.engine.model import StepModel
 from worker_service.engine.model_folder import LoadedModel
-from worker_service.engine.sampler import Draw, Sampled, sample
+from worker_service.engine.row_selection import select_rows
+from worker_service.engine.sampler import Draw, sample
 from worker_service.engine.sequence import Sequence
 from worker_service.engine.sequence_table import SequenceTable, TableLimits
 from worker_service.engine.step_clock import StepClock
@@ -68,20 +69,10 @@ class EngineConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFacts:
-    """What an engine is; fixed once it is loaded."""
-
-    model_name: str
-    fingerprint: str  # SHA-256 in hexadecimal: weights, dtype, config, tokenizer files
-    dtype: str
-    device: str  # a label for people
-    block_size: int
-    num_blocks: int
-    max_model_tokens: int
-    logits_width: int
-    eos_token_ids: TokenIds
-    max_step_tokens: int  # 0 = no limit
-    max_sequences: int
+class _Computed:
+    token_ids: list[int | None]  # for each row, None where it does not sample
+    bad: set[int]  # handles: their rows came out as no numbers
+    spoiled: set[int]  # handles: they were built on another's tokens that did
 
 
 class Engine:
@@ -142,7 +133,7 @@ class Engine:
         for admission in plan.admissions:
             if refusal := self._sequences.admit(admission):
                 refusals.append(refusal)
-        rows = self._select_rows(plan, refusals)
+        rows = select_rows(plan, self._sequences, self.facts.max_step_tokens, refusals)
         results = self._run_rows(rows, refusals, clock) if rows else ()
         return StepResult(
             epoch=plan.epoch,
@@ -170,67 +161,45 @@ class Engine:
     def check_invariants(self) -> None:
         self._sequences.check_invariants()
 
-    def _select_rows(self, plan: BatchPlan, refusals: list[Refusal]) -> list[Row]:
-        """The chunks that can run, clamped to what is pending; each has its blocks."""
-        refused = {refusal.handle for refusal in refusals}  # one refusal a handle says enough
-        seen: set[int] = set()
-        rows: list[Row] = []
-        budget = self.facts.max_step_tokens or sum(c.max_num_tokens for c in plan.chunks)
-        for chunk in plan.chunks:
-            if chunk.handle in refused:
-                continue
-            sequence = self._sequences.get(chunk.handle)
-            if sequence is None or chunk.handle in seen:
-                refusals.append(_refuse_handle(chunk.handle, is_known=sequence is not None))
-                continue
-            seen.add(chunk.handle)
-            num_tokens = min(chunk.max_num_tokens, sequence.num_pending_tokens, budget)
-            if num_tokens < 1:
-                continue
-            if refusal := self._sequences.grow(sequence, num_tokens):
-                refusals.append(refusal)
-                continue
-            budget -= num_tokens
-            rows.append(Row(sequence, num_tokens))
-        return rows
-
     def _run_rows(
         self, rows: Many[Row], refusals: list[Refusal], clock: StepClock
     ) -> Many[StepRow]:
         try:
-            sampled, bad_rows = self._compute(rows, clock)
+            computed = self._compute(rows, clock)
         except Exception as error:  # the outermost loop of a step: its rows fail, the worker lives
             log.exception("a step failed with all its %d rows", len(rows))
             detail = f"{type(error).__name__}: {error}"
             refusals += [self._fail(row.sequence, detail) for row in rows]
             return ()
-        token_ids = iter(sampled.token_ids)
         results = []
-        for index, row in enumerate(rows):
-            token_id = next(token_ids) if row.samples else None
-            if index in bad_rows:
+        for row, token_id in zip(rows, computed.token_ids, strict=True):
+            if row.sequence.handle in computed.spoiled:
+                self._cache.zero(self._sequences.give_back(row.sequence))
+            elif row.sequence.handle in computed.bad:
                 refusals.append(self._fail(row.sequence, "NaN or infinity in the computation"))
             else:
                 results.append(self._advance(row, token_id))
         clock.sampled()
         return results
 
-    def _compute(self, rows: Many[Row], clock: StepClock) -> tuple[Sampled, set[int]]:
-        """One token for each row that samples, and which rows came out as no numbers."""
+    def _compute(self, rows: Many[Row], clock: StepClock) -> "_Computed":
         cache, device = self._cache, self._config.device
         step = build_step_input(rows, cache.block_size, cache.null_block_id, device)
         clock.prepared()
         output = self._model.forward(step, cache)
         is_finite_T = output.is_finite_T.cpu().numpy()  # waits for the device
         clock.forwarded()
-        sampling = [(index, row) for index, row in enumerate(rows) if row.samples]
+        sampling = [row.sequence for row in rows if row.samples]
         with torch.inference_mode():
-            sampled = sample(output.logits_RV, [_draw_of(row.sequence) for _, row in sampling])
-        bad_rows = {int(row) for row in np.unique(step.token_row[~is_finite_T])}
-        for (index, _), is_finite in zip(sampling, sampled.is_finite, strict=True):
-            if not is_finite:
-                bad_rows.add(index)
-        return sampled, bad_rows
+            sampled = sample(output.logits_RV, [_draw_of(sequence) for sequence in sampling])
+        token_ids = iter(sampled.token_ids)
+        bad = {s.handle for s, good in zip(sampling, sampled.is_finite, strict=True) if not good}
+        first_bad = {} if is_finite_T.all() else _first_bad_positions(rows, step, is_finite_T)
+        return _Computed(
+            token_ids=[next(token_ids) if row.samples else None for row in rows],
+            bad=bad | first_bad.keys(),
+            spoiled=self._sequences.spoiled(first_bad) if first_bad else set(),
+        )
 
     def _advance(self, row: Row, token_id: int | None) -> StepRow:
         """The chunk is computed: count it, let its blocks be found, take its token."""
@@ -256,20 +225,24 @@ class Engine:
         return Refusal(handle=sequence.handle, reason=RefusalReason.FAILED, detail=detail)
 
 
+def _first_bad_positions(
+    rows: Many[Row], step: StepInput, is_finite_T: np.ndarray
+) -> dict[int, int]:
+    """Of each handle with tokens that are no numbers, the first one's position."""
+    position_T = step.position_T.cpu().numpy()
+    first_bad: dict[int, int] = {}
+    for token in np.flatnonzero(~is_finite_T):
+        handle, position = rows[step.token_row[token]].sequence.handle, int(position_T[token])
+        first_bad[handle] = min(first_bad.get(handle, position), position)
+    return first_bad
+
+
 def _draw_of(sequence: Sequence) -> Draw:
     return Draw(
         sampling=sequence.sampling,
         token_index=sequence.num_output_tokens,
         forbidden_ids=() if sequence.can_stop() else tuple(sequence.stop_ids),
     )
-
-
-def _refuse_handle(handle: int, *, is_known: bool) -> Refusal:
-    if is_known:
-        return Refusal(
-            handle=handle, reason=RefusalReason.DUPLICATE_HANDLE, detail="two chunks in one plan"
-        )
-    return Refusal(handle=handle, reason=RefusalReason.UNKNOWN_HANDLE)
 
 
 def _num_blocks(config: EngineConfig, loaded: LoadedModel, model: StepModel) -> int:

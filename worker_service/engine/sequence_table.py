@@ -4,12 +4,14 @@ Knows nothing of tensors or models; every method either does all it says or chan
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shared.blocks import blocks_for, blocks_to_run
 from shared.types import Admission, BlockCounts, Refusal, RefusalReason, SamplingParams
 from worker_service.engine.block_allocator import BlockAllocator
 from worker_service.engine.prefix_cache import ROOT, BlockKey, PrefixCache
+from worker_service.engine.promised_blocks import Promise, PromisedBlocks
 from worker_service.engine.sequence import Sequence
 
 
@@ -32,6 +34,7 @@ class SequenceTable:
         self._limits = limits
         self._prefix_cache = PrefixCache(limits.block_size, fingerprint)
         self._allocator = BlockAllocator(limits.num_blocks, self._prefix_cache)
+        self._promised = PromisedBlocks()
         self._sequences: dict[int, Sequence] = {}
 
     def get(self, handle: int) -> Sequence | None:
@@ -78,6 +81,62 @@ class SequenceTable:
         sequence.block_table += fresh
         return None
 
+    def join(self, sequence: Sequence) -> None:
+        """Before its first chunk: take what has been published since it was admitted, and what rows
+        before it compute in this step. It starts behind that, and frees blocks of its own."""
+        size, first = self._limits.block_size, len(sequence.block_keys)
+        has_begun = sequence.num_computed_tokens != sequence.num_cached_tokens
+        if has_begun or not self._limits.prefix_cache or not self._is_trusted(sequence):
+            return
+        usable = sequence.token_ids[first * size : sequence.num_tokens - 1]
+        keys = self._prefix_cache.keys(usable, sequence.cache_salt, sequence.last_key)
+        for index, key in enumerate(keys, start=first):
+            block_id = self._prefix_cache.find(key)
+            if block_id is None:
+                promise = self._promised.find(key)
+                if promise is None:
+                    return
+                self._promised.borrow(sequence.handle, promise, index)
+                block_id = promise.block_id
+            self._replace_block(sequence, index, block_id)
+            sequence.block_keys.append(key)
+            sequence.num_computed_tokens += size
+            sequence.num_cached_tokens += size
+
+    def promise(self, sequence: Sequence, num_tokens: int) -> None:
+        """Let rows after this one build on the blocks that its chunk fills."""
+        size, first = self._limits.block_size, len(sequence.block_keys)
+        end = (sequence.num_computed_tokens + num_tokens) // size
+        if num_tokens == 1 or end <= first or not self._limits.prefix_cache:
+            return  # a single token is a decode: nobody arrives with its block
+        if not self._is_trusted(sequence):
+            return
+        new_tokens = sequence.token_ids[first * size : end * size]
+        keys = self._prefix_cache.keys(new_tokens, sequence.cache_salt, sequence.last_key)
+        for index, key in enumerate(keys, start=first):
+            promise = Promise(sequence.block_table[index], sequence.handle, (index + 1) * size)
+            self._promised.promise(key, promise)
+
+    def forget_promises(self) -> None:
+        """Another step begins."""
+        self._promised = PromisedBlocks()
+
+    def spoiled(self, first_bad: Mapping[int, int]) -> set[int]:
+        """Handles of rows built on tokens of this step that came out bad: handle -> position."""
+        return self._promised.spoiled(first_bad)
+
+    def give_back(self, sequence: Sequence) -> list[int]:
+        """Undo the step for a borrower: what it borrowed, and what it built on that, is computed
+        anew. Answers freed blocks, which may hold bad numbers."""
+        num_kept = self._promised.first_index(sequence.handle)
+        if num_kept is None:
+            return []
+        freed = self._allocator.free(sequence.block_table[num_kept:])
+        del sequence.block_table[num_kept:], sequence.block_keys[num_kept:]
+        sequence.num_computed_tokens = num_kept * self._limits.block_size
+        sequence.num_cached_tokens = sequence.num_computed_tokens
+        return freed
+
     def publish(self, sequence: Sequence) -> None:
         """Let others find the blocks that are full and computed since.
 
@@ -99,9 +158,7 @@ class SequenceTable:
             own = sequence.block_table[index]
             known = self._prefix_cache.publish(own, key, parent)
             if known != own:
-                self._allocator.share([known])
-                self._allocator.free([own])
-                sequence.block_table[index] = known
+                self._replace_block(sequence, index, known)
             sequence.block_keys.append(key)
             parent = key
 
@@ -123,6 +180,20 @@ class SequenceTable:
 
     def check_invariants(self) -> None:
         self._allocator.check_invariants([s.block_table for s in self._sequences.values()])
+
+    def _is_trusted(self, sequence: Sequence) -> bool:
+        """Whether the blocks with keys are still what others find, or are computed in this step."""
+        if not sequence.block_keys:
+            return True
+        last, key = sequence.block_table[len(sequence.block_keys) - 1], sequence.last_key
+        promise = self._promised.find(key)
+        return self._prefix_cache.find(key) == last or (promise and promise.block_id) == last
+
+    def _replace_block(self, sequence: Sequence, index: int, block_id: int) -> None:
+        """Hold an equal block, and give up its own, where it has one."""
+        self._allocator.share([block_id])
+        self._allocator.free(sequence.block_table[index : index + 1])
+        sequence.block_table[index : index + 1] = [block_id]
 
     def _find_prefix(self, sequence: Sequence) -> tuple[list[int], list[BlockKey]]:
         """Known blocks of its beginning, in token order, and their keys."""

@@ -33,7 +33,7 @@ class Llama:
         "over HTTP"
     )
     default_step_tokens = 512  # tokens of one forward pass: its -ub
-    swept_step_tokens = (64, 128, 256, 512)
+    swept_step_tokens = (128, 256, 512)
     is_quarter = False
 
     def __init__(self) -> None:

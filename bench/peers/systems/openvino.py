@@ -32,7 +32,7 @@ class OpenVino:
         "switched to float32, prefix cache (default off) switched on; in process, no network door"
     )
     default_step_tokens = 256
-    swept_step_tokens = (64, 128, 256, 512)
+    swept_step_tokens = (128, 256, 512)
     is_quarter = False
 
     def __init__(self) -> None:

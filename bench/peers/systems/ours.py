@@ -13,7 +13,7 @@ class Ours:
     name = "ours"
     differs = "asked over gRPC, every token on disk before it is sent"
     default_step_tokens = 512
-    swept_step_tokens = (64, 128, 256, 512)
+    swept_step_tokens = (128, 256, 512)
     is_quarter = False
 
     def __init__(self) -> None:

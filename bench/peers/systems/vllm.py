@@ -21,7 +21,7 @@ class Vllm:
         "its engine in process, no HTTP door"
     )
     default_step_tokens = 2048
-    swept_step_tokens = (128, 256, 512, 2048)
+    swept_step_tokens = (256, 512, 2048)
     is_quarter = False
 
     def __init__(self) -> None:

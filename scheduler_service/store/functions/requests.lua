@@ -1,9 +1,13 @@
 -- requests.lua: what the doors ask: submit, cancel, watch, read. Keys: see common.lua.
 
 -- Sets the watch of a live request. An exempt one (submitted with nobody to read) is rung for, but never lapses.
+-- While several streams read a request, whoever refreshes its watch takes it over, so that one that leaves starts no
+-- grace while another is there.
 local function set_watch(call, id, replica, nonce, grace_ms, lease_ms)
   local key = call.p .. "request:" .. id
-  local exempt = redis.call("HGET", key, "exempt") == "1"
+  local present = redis.call("HMGET", key, "exempt", "watch_nonce")
+  local exempt = present[1] == "1"
+  if present[2] ~= nonce then redis.call("HINCRBY", key, "readers", 1) end
   redis.call("HSET", key, "watch_nonce", nonce, "watch_grace", grace_ms)
   redis.call("HSET", call.p .. "watchers", id, replica)
   if exempt or tonumber(grace_ms) < 0 then
@@ -89,10 +93,21 @@ local function lapse_time(call, id, nonce, lease_ms)
   return int(call.now + lease_ms + r[2]), true
 end
 
--- ARGV  retention_s, lease_ms, then pairs id, nonce
+local function adopt_shared(call, id, nonce, replica)
+  local key = call.p .. "request:" .. id
+  local r = redis.call("HMGET", key, "readers", "watch_nonce", "status")
+  local readers = tonumber(r[1] or 0)
+  if readers < 1 or (readers == 1 and r[2] ~= "") or r[2] == nonce or (r[3] ~= "waiting" and r[3] ~= "running") then return end
+  redis.call("HSET", key, "watch_nonce", nonce)
+  redis.call("HSET", call.p .. "watchers", id, replica)
+  call.wrote = true
+end
+
+-- ARGV  retention_s, lease_ms, replica, then pairs id, nonce
 local function refresh_watches(keys, args)
   local call = open_call(keys, args)
-  for i = 3, #args, 2 do
+  for i = 4, #args, 2 do
+    adopt_shared(call, args[i], args[i + 1], args[3])
     local time = lapse_time(call, args[i], args[i + 1], args[2])
     -- XX: one that has lapsed already (flagged for its driver) stays so
     if time then
@@ -104,14 +119,20 @@ local function refresh_watches(keys, args)
   return 1
 end
 
--- ARGV  retention_s, id, nonce
+-- ARGV  retention_s, lease_ms, id, nonce
 local function unwatch(keys, args)
   local call = open_call(keys, args)
-  local time, is_present = lapse_time(call, args[2], args[3], 0)
+  local id = args[3]
+  local key = call.p .. "request:" .. id
+  local readers = tonumber(redis.call("HGET", key, "readers") or 0)
+  if readers > 0 then redis.call("HINCRBY", key, "readers", -1) end
+  -- another reader has the lease's time to say that it is there
+  local lease_ms = readers > 1 and args[2] or 0
+  local time, is_present = lapse_time(call, id, args[4], lease_ms)
   if is_present then
-    redis.call("HSET", call.p .. "request:" .. args[2], "watch_nonce", "")
-    redis.call("HDEL", call.p .. "watchers", args[2])
-    if time then redis.call("ZADD", call.p .. "watches", "XX", time, args[2]) end
+    redis.call("HSET", call.p .. "request:" .. id, "watch_nonce", "")
+    redis.call("HDEL", call.p .. "watchers", id)
+    if time then redis.call("ZADD", call.p .. "watches", "XX", time, id) end
     call.wrote = true
   end
   seal(call)

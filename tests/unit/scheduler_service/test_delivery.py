@@ -134,3 +134,25 @@ async def test_a_closed_reader_leaves_nothing(store):
     delivery.close(reader)
 
     assert delivery.num_streams == 0
+
+
+async def test_streams_that_leave_while_many_are_read_do_no_harm(store, monkeypatch):
+    """Over a batch's worth of streams: those of the second batch close while the first is read."""
+    delivery = Delivery(store, "a", poll_s=1000)
+    readers = [delivery.open(f"r{n}", 0) for n in range(600)]
+    read_logs = store.read_logs
+
+    async def close_the_rest(starts):
+        for reader in readers[300:]:
+            delivery.close(reader)
+        return await read_logs(starts)
+
+    monkeypatch.setattr(store, "read_logs", close_the_rest)
+    running = asyncio.create_task(delivery._read_wanted())
+
+    async with asyncio.timeout(10):
+        await readers[0].wait_news()
+        await readers[299].wait_news()
+    assert not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from worker_service.engine.kernels import structures
-from worker_service.engine.kernels.kernels import Kernels, PackedWeight, StepTables
+from worker_service.engine.kernels.kernels import Kernels, StepTables
+from worker_service.engine.kernels.packing import PackedWeight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +102,7 @@ class LlamaForward:
 
         Afterwards the step's keys and values are in the cache.
         """
+        self._check_ranges(step)
         num_tokens, num_samples = len(step.token_ids_T), len(step.sample_token_R)
         logits_RV = torch.empty(num_samples, self._weights.head.columns)  # float32
         is_finite_T = torch.empty(num_tokens, dtype=torch.bool)
@@ -126,6 +128,19 @@ class LlamaForward:
         )
         self._kernels.forward(self._model, block)
         return logits_RV, is_finite_T
+
+    def _check_ranges(self, step: StepIndices) -> None:
+        """What the library would follow out of its arrays. Blocks are the caller's to get right."""
+        num_blocks, block_size = self._caches[0][0].shape[:2]
+        for index, end in (
+            (step.token_ids_T, len(self._weights.embedding_VE)),
+            (step.position_T, len(self._weights.cosine)),
+            (step.slot_T, num_blocks * block_size),
+            (step.sample_token_R, len(step.token_ids_T)),
+        ):
+            if len(index):
+                low, high = (int(bound) for bound in index.aminmax())
+                assert low >= 0 and high < end, f"[{low}, {high}] is not within [0, {end})"
 
     def _make_room(self, num_tokens: int) -> list[int]:
         """Addresses of x, normed, qkv, attended and gated, for so many tokens."""
@@ -184,4 +199,4 @@ class LlamaForward:
 
 def _bind(weight: PackedWeight) -> structures.Weight:
     bias = None if weight.bias is None else weight.bias.data_ptr()
-    return structures.Weight(weight.panels.data_ptr(), bias)
+    return structures.Weight(weight.panels.data_ptr(), bias, weight.kind.value)

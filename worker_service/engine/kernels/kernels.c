@@ -153,65 +153,117 @@ static void run(void (*work)(struct member *, const void *), const void *job, in
 
 /* ---- product with packed weights ----------------------------------------------------------- */
 
-/* y[T, N] (+)= x[T, K] W[N, K]^T, W packed as panels [ceil(N / PANEL)][K][PANEL], zero-padded.
+/* y[T, N] (+)= x[T, K] W[N, K]^T, W packed as panels of PANEL columns, K rows each, zero-padded.
  * Gated: a panel holds LANES columns of the gate and the same LANES of `up`, N counts both, and
  * y[T, N / 2] = silu(gate) * up. */
 enum epilogue { STORE = 0, ADD = 1, GATED = 2 };
 
+/* How a weight is kept. INT8: for each GROUP rows of a panel, PANEL scales (float) and then the
+ * rows, four of them in the bytes of one word for each column; padded to whole groups. */
+enum kind { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2 };
+#define GROUP 64
+
 struct product {
     const float *x;
-    const float *weights;
+    const char *weights;
     const float *bias; /* [N], in the order of the panels' columns; may be null */
     float *y;
     int64_t x_stride, y_stride; /* floats from row to row */
     int64_t rows, inner, columns;
-    int64_t epilogue;
+    int64_t epilogue, kind;
 };
 
 #define INNER_BLOCK 2048 /* rows of a panel that stay in the second cache while tiles pass */
 #define SUM_BLOCK 256    /* products summed apart: long chains of additions lose digits */
 #define ROW_BLOCK (8 * TILE_ROWS)
 
+typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+typedef uint32_t uvec __attribute__((vector_size(4 * LANES)));
+typedef int32_t words __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+
+/* LANES weights of one row, at p, as floats. */
+INLINE vec widen(const int kind, const char *p) {
+    if (kind == FLOAT32) return load((const float *)p);
+    return (vec)(__builtin_convertvector(*(const halves *)p, uvec) << 16);
+}
+
+/* Byte `which` of each word, as floats. */
+INLINE vec widen_byte(const char *p, const int which) {
+    const ivec word = *(const words *)p;
+    return __builtin_convertvector((word << (24 - 8 * which)) >> 24, vec);
+}
+
+INLINE int64_t weight_bytes(const int kind) {
+    return kind == FLOAT32 ? 4 : kind == BFLOAT16 ? 2 : 1;
+}
+
+/* Bytes of `rows` rows of a panel. */
+INLINE int64_t panel_bytes(const int kind, int64_t rows) {
+    if (kind != INT8) return rows * PANEL * weight_bytes(kind);
+    return (rows + GROUP - 1) / GROUP * (GROUP * PANEL + PANEL * (int64_t)sizeof(float));
+}
+
 /* sums[M][PANEL] (+)= x[M, inner] panel[inner][PANEL]; fetches what lies `ahead` meanwhile. */
-INLINE void tile(const int M, const float *x, int64_t x_stride, const float *panel, int64_t inner,
-                 float *sums, int is_first, const char *ahead, int ahead_step) {
+INLINE void tile(const int M, const int kind, const float *x, int64_t x_stride, const char *panel,
+                 int64_t inner, float *sums, int is_first, const char *ahead, int ahead_step) {
+    const int64_t size = weight_bytes(kind), block = kind == INT8 ? GROUP : SUM_BLOCK;
+    const int step = kind == INT8 ? 4 : 1; /* rows at a time */
     const float *row[TILE_ROWS];
     for (int i = 0; i < M; i++) row[i] = x + i * x_stride;
-    for (int64_t begin = 0; begin < inner; begin += SUM_BLOCK) {
-        const int64_t end = begin + SUM_BLOCK < inner ? begin + SUM_BLOCK : inner;
-        vec sum[TILE_ROWS][2];
+    for (int64_t begin = 0; begin < inner; begin += block) {
+        const int64_t end = begin + block < inner ? begin + block : inner;
+        vec sum[TILE_ROWS][2], scale[2];
+        if (kind == INT8)
+            for (int j = 0; j < 2; j++, panel += LANES * sizeof(float))
+                scale[j] = load((const float *)panel);
         for (int i = 0; i < M; i++) sum[i][0] = sum[i][1] = (vec){0};
-        for (int64_t k = begin; k < end; k++) {
-            const vec left = load(panel + k * PANEL), right = load(panel + k * PANEL + LANES);
+        for (int64_t k = begin; k < end; k += step, panel += PANEL * size * step) {
             __builtin_prefetch(ahead);
-            if (PANEL * 4 > 64) __builtin_prefetch(ahead + 64);
+            if (PANEL * size * step > 64) __builtin_prefetch(ahead + 64);
             ahead += ahead_step;
-            for (int i = 0; i < M; i++) {
-                const vec value = splat(row[i][k]);
-                sum[i][0] += value * left;
-                sum[i][1] += value * right;
+            for (int j = 0; j < step; j++) {
+                if (k + j >= end) break;
+                const vec left = kind == INT8 ? widen_byte(panel, j) : widen(kind, panel);
+                const vec right = kind == INT8 ? widen_byte(panel + LANES * 4, j)
+                                               : widen(kind, panel + LANES * size);
+                for (int i = 0; i < M; i++) {
+                    const vec value = splat(row[i][k + j]);
+                    sum[i][0] += value * left;
+                    sum[i][1] += value * right;
+                }
             }
         }
         for (int i = 0; i < M; i++)
             for (int j = 0; j < 2; j++) {
                 float *to = sums + i * PANEL + j * LANES;
-                store(to, is_first && begin == 0 ? sum[i][j] : load(to) + sum[i][j]);
+                const vec before = is_first && begin == 0 ? (vec){0} : load(to);
+                store(to, kind == INT8 ? sum[i][j] * scale[j] + before : sum[i][j] + before);
             }
     }
 }
 
-static void any_tile(int M, const float *x, int64_t x_stride, const float *panel, int64_t inner,
-                     float *sums, int is_first, const char *ahead, int ahead_step) {
-#define CASE(m) \
-    case m: tile(m, x, x_stride, panel, inner, sums, is_first, ahead, ahead_step); break;
-    switch (M) {
-        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
-#if TILE_ROWS == 12
-        CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
-#endif
+#define TILES(name, kind) \
+    static void name(int M, const float *x, int64_t x_stride, const char *panel, int64_t inner, \
+                     float *sums, int is_first, const char *ahead, int ahead_step) { \
+        switch (M) { \
+            CASE(1, kind) CASE(2, kind) CASE(3, kind) CASE(4, kind) CASE(5, kind) CASE(6, kind) \
+            MORE_CASES(kind) \
+        } \
     }
+#define CASE(m, kind) \
+    case m: \
+        tile(m, kind, x, x_stride, panel, inner, sums, is_first, ahead, ahead_step); \
+        break;
+#if TILE_ROWS == 12
+#define MORE_CASES(kind) \
+    CASE(7, kind) CASE(8, kind) CASE(9, kind) CASE(10, kind) CASE(11, kind) CASE(12, kind)
+#else
+#define MORE_CASES(kind)
+#endif
+TILES(tile_float32, FLOAT32)
+TILES(tile_bfloat16, BFLOAT16)
+TILES(tile_int8, INT8)
 #undef CASE
-}
 
 static void finish_gated(const struct product *p, const float *sums, int64_t row, int num_rows,
                          int64_t panel) {
@@ -253,21 +305,29 @@ static void finish_plain(const struct product *p, const float *sums, int64_t row
     }
 }
 
-/* Rows [first, last) against one panel. `next` is the memory wanted after this. */
+/* Rows [first, last) against one panel. */
 static void multiply_panel(const struct product *p, int64_t first, int64_t last, int64_t panel) {
     _Alignas(64) float sums[ROW_BLOCK * PANEL];
-    const float *weights = p->weights + panel * p->inner * PANEL;
+    const int kind = (int)p->kind;
+    const int64_t size = panel_bytes(kind, p->inner), row_size = PANEL * weight_bytes(kind);
     const int64_t num_rows = last - first, tiles = (num_rows + TILE_ROWS - 1) / TILE_ROWS;
     for (int64_t k = 0; k < p->inner; k += INNER_BLOCK) {
         const int64_t inner = p->inner - k < INNER_BLOCK ? p->inner - k : INNER_BLOCK;
+        const char *weights = p->weights + panel * size + panel_bytes(kind, k);
         for (int64_t t = 0; t < tiles; t++) {
             const int64_t row = num_rows * t / tiles, end = num_rows * (t + 1) / tiles;
+            const float *x = p->x + (first + row) * p->x_stride + k;
+            float *to = sums + row * PANEL;
             /* the first tile reads the panel from memory, the others fetch what comes next */
-            const char *ahead = (const char *)(weights + k * PANEL);
-            ahead += tiles == 1 ? 4096 : p->inner * PANEL * 4 + inner * PANEL * 4 * t / tiles;
-            any_tile(end - row, p->x + (first + row) * p->x_stride + k, p->x_stride,
-                     weights + k * PANEL, inner, sums + row * PANEL, k == 0, ahead,
-                     tiles == 1 ? PANEL * 4 : PANEL * 4 / (tiles < 4 ? tiles : 4));
+            const char *ahead = weights + (tiles == 1 ? 4096 : size + row_size * inner * t / tiles);
+            const int64_t step = kind == INT8 ? 4 * row_size : row_size;
+            const int ahead_step = (int)(step / (tiles < 4 ? tiles : 4));
+            const int rows = (int)(end - row), is_first = k == 0;
+            if (kind == FLOAT32)
+                tile_float32(rows, x, p->x_stride, weights, inner, to, is_first, ahead, ahead_step);
+            else if (kind == BFLOAT16)
+                tile_bfloat16(rows, x, p->x_stride, weights, inner, to, is_first, ahead, ahead_step);
+            else tile_int8(rows, x, p->x_stride, weights, inner, to, is_first, ahead, ahead_step);
         }
     }
     if (p->epilogue == GATED) finish_gated(p, sums, first, num_rows, panel);
@@ -790,48 +850,21 @@ static void rotary_phase(struct member *me, const void *job) {
 
 void tk_rotary(const struct rotary *r, int num_threads) { run(rotary_phase, r, num_threads); }
 
-struct gate {
-    const float *gate_up; /* [T, 2 I] */
-    float *y;             /* [T, I] */
-    int64_t rows, width;
-};
-
-static void gate_phase(struct member *me, const void *job) {
-    const struct gate *g = job;
-    long first, last;
-    while (take(me, g->rows, grain_of(me, g->rows), &first, &last))
-        for (int64_t row = first; row < last; row++) {
-            const float *gate = g->gate_up + row * 2 * g->width, *up = gate + g->width;
-            float *y = g->y + row * g->width;
-            int64_t i = 0;
-            for (; i + LANES <= g->width; i += LANES)
-                store(y + i, silu(load(gate + i)) * load(up + i));
-            for (; i < g->width; i++) y[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
-        }
-}
-
-void tk_gate(const struct gate *g, int num_threads) { run(gate_phase, g, num_threads); }
-
 struct gather {
     const float *from;    /* [.., width] */
     const int64_t *index; /* [T] */
     float *to;            /* [T, width] */
     int64_t rows, width;
-    float scale; /* of every element */
 };
 
 static void gather_phase(struct member *me, const void *job) {
     const struct gather *g = job;
     long first, last;
     while (take(me, g->rows, grain_of(me, g->rows), &first, &last))
-        for (int64_t row = first; row < last; row++) {
-            const float *from = g->from + g->index[row] * g->width;
-            float *to = g->to + row * g->width;
-            for (int64_t i = 0; i < g->width; i++) to[i] = from[i] * g->scale;
-        }
+        for (int64_t row = first; row < last; row++)
+            memcpy(g->to + row * g->width, g->from + g->index[row] * g->width,
+                   g->width * sizeof(float));
 }
-
-void tk_gather(const struct gather *g, int num_threads) { run(gather_phase, g, num_threads); }
 
 struct highest {
     const float *rows;
@@ -888,8 +921,9 @@ void tk_highest(const struct highest *h, int num_threads) { run(highest_phase, h
 /* ---- a whole forward pass ------------------------------------------------------------------ */
 
 struct weight {
-    const float *panels;
+    const char *panels;
     const float *bias; /* may be null */
+    int64_t kind;
 };
 
 struct layer {
@@ -939,6 +973,7 @@ static void multiply(struct member *me, const struct weight *w, const float *x, 
         .inner = inner,
         .columns = columns,
         .epilogue = epilogue,
+        .kind = w->kind,
     };
     product_phase(me, &p);
     end_phase(me);
@@ -1045,7 +1080,6 @@ static void forward_phase(struct member *me, const void *job) {
         .to = s->x,
         .rows = s->num_tokens,
         .width = m->model_width,
-        .scale = 1,
     };
     gather_phase(me, &embed);
     end_phase(me);
@@ -1068,8 +1102,7 @@ int tk_lanes(void) { return LANES; }
 int64_t tk_size_of(int which) {
     const int64_t sizes[] = {
         sizeof(struct product), sizeof(struct attention), sizeof(struct norm), sizeof(struct rotary),
-        sizeof(struct gate),    sizeof(struct gather),    sizeof(struct highest),
-        sizeof(struct layer),   sizeof(struct model),     sizeof(struct step),
+        sizeof(struct highest), sizeof(struct layer),     sizeof(struct model), sizeof(struct step),
     };
     return which < (int)(sizeof sizes / sizeof *sizes) ? sizes[which] : -1;
 }

@@ -13,36 +13,24 @@ M longest block table, E model width, I width of the gated layer, V vocabulary, 
 """
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from worker_service.engine.attention.reference import AttentionOptions
 from worker_service.engine.kernels import structures
 from worker_service.engine.kernels.build import load_library
+from worker_service.engine.kernels.packing import (
+    PackedWeight,
+    WeightKind,
+    WeightMemory,
+    interleave,
+    pack,
+)
 
 _STORE, _ADD, _GATED = 0, 1, 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackedWeight:
-    """A matrix [columns, inner] as panels, in the order the product reads it.
-
-    Gated: gate and up side by side; `num_outputs` is what a product with it yields a row.
-    """
-
-    panels: Tensor  # [panels, inner, 2 * lanes], zero-padded
-    bias: Tensor | None  # [panels * 2 * lanes], in the panels' order
-    inner: int
-    columns: int
-    is_gated: bool
-
-    @property
-    def num_outputs(self) -> int:
-        return self.columns // 2 if self.is_gated else self.columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +82,7 @@ class Kernels:
 
     def __init__(self, library: ctypes.CDLL, num_threads: int) -> None:
         self._library = library
+        self._memory = WeightMemory()
         self.num_threads = num_threads
         self.lanes: int = library.tk_lanes()
 
@@ -105,19 +94,14 @@ class Kernels:
             return None
         return cls(library, num_threads or torch.get_num_threads())
 
-    def pack(self, weight_NK: Tensor, bias_N: Tensor | None = None) -> PackedWeight:
-        """Copy a float32 weight [outputs, inputs] into the product's order."""
-        panel = 2 * self.lanes
-        columns, inner = weight_NK.shape
-        padding = -columns % panel
-        padded = functional.pad(weight_NK.float(), (0, 0, 0, padding))
-        return PackedWeight(
-            panels=padded.view(-1, panel, inner).transpose(1, 2).contiguous(),
-            bias=None if bias_N is None else functional.pad(bias_N.float(), (0, padding)),
-            inner=inner,
-            columns=columns,
-            is_gated=False,
-        )
+    def pack(
+        self,
+        weight_NK: Tensor,
+        bias_N: Tensor | None = None,
+        kind: WeightKind = WeightKind.FLOAT32,
+    ) -> PackedWeight:
+        """A copy of a weight [outputs, inputs], of any float type, in the product's order."""
+        return pack(weight_NK, bias_N, self.lanes, self._memory, kind)
 
     def pack_gated(
         self,
@@ -125,17 +109,12 @@ class Kernels:
         up_IK: Tensor,
         gate_I: Tensor | None = None,
         up_I: Tensor | None = None,
+        kind: WeightKind = WeightKind.FLOAT32,
     ) -> PackedWeight:
         """Gate and up projections as one weight, whose product is silu(gate) * up, [T, I]."""
-        assert gate_IK.shape == up_IK.shape and (gate_I is None) == (up_I is None)
-        packed = self.pack(*self._interleave(gate_IK, up_IK, gate_I, up_I))
-        return PackedWeight(
-            panels=packed.panels,
-            bias=packed.bias,
-            inner=packed.inner,
-            columns=2 * len(gate_IK),
-            is_gated=True,
-        )
+        bias = None if gate_I is None or up_I is None else interleave(gate_I, up_I, self.lanes)
+        packed = self.pack(interleave(gate_IK, up_IK, self.lanes), bias, kind)
+        return replace(packed, columns=2 * len(gate_IK), is_gated=True)
 
     def product(self, x_TK: Tensor, weight: PackedWeight, out_TN: Tensor) -> None:
         """out = x W^T + bias, or silu(gate) * up of a gated weight. Row strides are free.
@@ -265,29 +244,6 @@ class Kernels:
         )
         self._library.tk_rotary(ctypes.byref(job), self.num_threads)
 
-    def gate(self, gate_up_TC: Tensor, out_TI: Tensor) -> None:
-        """silu(gate) * up of a buffer [T, 2 I], gate first. float32, contiguous."""
-        rows, width = out_TI.shape
-        assert gate_up_TC.shape == (rows, 2 * width)
-        _check(gate_up_TC, torch.float32)
-        _check(out_TI, torch.float32)
-        job = structures.Gate(gate_up_TC.data_ptr(), out_TI.data_ptr(), rows, width)
-        self._library.tk_gate(ctypes.byref(job), self.num_threads)
-
-    def gather(
-        self, source_VE: Tensor, index_T: Tensor, out_TE: Tensor, scale: float = 1.0
-    ) -> None:
-        """out[t] = source[index[t]] * scale. float32, contiguous; index int64 and in range."""
-        rows, width = out_TE.shape
-        assert source_VE.shape[1] == width and index_T.shape == (rows,)
-        _check(source_VE, torch.float32)
-        _check(out_TE, torch.float32)
-        _check(index_T, torch.int64)
-        job = structures.Gather(
-            source_VE.data_ptr(), index_T.data_ptr(), out_TE.data_ptr(), rows, width, scale
-        )
-        self._library.tk_gather(ctypes.byref(job), self.num_threads)
-
     def highest(self, rows_RV: Tensor) -> tuple[Tensor, Tensor]:
         """Of each row the lowest index of the highest value (int64; NaN is never it; 0 if all
         are), and whether all is finite (bool). float32, contiguous."""
@@ -321,21 +277,9 @@ class Kernels:
             weight.inner,
             weight.columns,
             epilogue,
+            weight.kind.value,
         )
         self._library.tk_product(ctypes.byref(job), self.num_threads)
-
-    def _interleave(
-        self, gate_IK: Tensor, up_IK: Tensor, gate_I: Tensor | None, up_I: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Columns by turns, `lanes` of the gate, the same of up."""
-        padding = -len(gate_IK) % self.lanes
-        parts = [functional.pad(part, (0, 0, 0, padding)) for part in (gate_IK, up_IK)]
-        groups = [part.view(-1, self.lanes, part.shape[1]) for part in parts]
-        weight = torch.stack(groups, 1).flatten(0, 2)
-        if gate_I is None or up_I is None:
-            return weight, None
-        biases = [functional.pad(part, (0, padding)) for part in (gate_I, up_I)]
-        return weight, torch.stack([b.view(-1, self.lanes) for b in biases], 1).flatten()
 
 
 def _check(tensor: Tensor, dtype: torch.dtype) -> None:

@@ -14,7 +14,7 @@ def _fields(kind: type, names: str) -> list[tuple[str, type]]:
 class Product(ctypes.Structure):
     _fields_ = [
         *_fields(_pointer, "x weights bias y"),
-        *_fields(_int, "x_stride y_stride rows inner columns epilogue"),
+        *_fields(_int, "x_stride y_stride rows inner columns epilogue kind"),
     ]
 
 
@@ -43,24 +43,12 @@ class Rotary(ctypes.Structure):
     ]
 
 
-class Gate(ctypes.Structure):
-    _fields_ = [*_fields(_pointer, "gate_up y"), *_fields(_int, "rows width")]
-
-
-class Gather(ctypes.Structure):
-    _fields_ = [
-        *_fields(_pointer, "source index out"),
-        *_fields(_int, "rows width"),
-        *_fields(_float, "scale"),
-    ]
-
-
 class Highest(ctypes.Structure):
     _fields_ = [*_fields(_pointer, "rows index is_finite"), *_fields(_int, "num_rows width")]
 
 
 class Weight(ctypes.Structure):
-    _fields_ = _fields(_pointer, "panels bias")
+    _fields_ = [*_fields(_pointer, "panels bias"), *_fields(_int, "kind")]
 
 
 class Layer(ctypes.Structure):
@@ -92,4 +80,4 @@ class Step(ctypes.Structure):
 
 
 # in the order of tk_size_of
-ALL = (Product, Attention, Norm, Rotary, Gate, Gather, Highest, Layer, Model, Step)
+ALL = (Product, Attention, Norm, Rotary, Highest, Layer, Model, Step)

@@ -13,7 +13,8 @@ from worker_service.engine.kernels.forward import (
     ModelWeights,
     StepIndices,
 )
-from worker_service.engine.kernels.kernels import Kernels, PackedWeight, StepTables
+from worker_service.engine.kernels.kernels import Kernels, StepTables
+from worker_service.engine.kernels.packing import PackedWeight
 
 E, GATED, H, K, D, V, LAYERS = 40, 56, 6, 2, 16, 83, 3
 BLOCK_SIZE, NUM_BLOCKS, EPSILON = 4, 60, 1e-5

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from worker_service.engine.attention.reference import AttentionOptions
 from worker_service.engine.kernels.kernels import HeadNorms, Kernels, RotaryTables, StepTables
+from worker_service.engine.kernels.packing import GROUP, WeightKind
 
 NAN = float("nan")
 # (tokens computed before, tokens in this step)
@@ -106,7 +107,7 @@ def plain_attention(scene: Scene, options: AttentionOptions) -> Tensor:
     return torch.cat(outputs).float()
 
 
-@pytest.mark.parametrize("window", [None, 1, 6, 100])
+@pytest.mark.parametrize("window", [None, 1, 100])
 @pytest.mark.parametrize("softcap", [None, 2.0])
 @pytest.mark.parametrize(("heads", "block_size"), [
     ((9, 3, 64), 16), ((4, 4, 96), 1), ((16, 2, 128), 37), ((40, 1, 8), 4), ((6, 2, 256), 16), ((3, 1, 40), 16),
@@ -205,10 +206,44 @@ def test_gated_product_is_silu_of_the_gate_times_up(
     torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_product_has_the_same_bits_alone_and_with_any_threads(
-    kernels: Kernels, one_thread: Kernels
+def test_silu_holds_over_the_whole_range(kernels: Kernels) -> None:
+    gate = torch.cat((torch.linspace(-120, 120, 61), torch.tensor([NAN, math.inf, -200.0])))
+    x, ones = gate[:, None].contiguous(), torch.ones(16, 1)
+    out = torch.empty(len(x), 16)
+
+    kernels.product(x, kernels.pack_gated(ones, torch.zeros(16, 1), None, None), out)
+    assert out.isfinite().logical_or(~x.isfinite()).all()  # up is 0
+
+    kernels.product(x, kernels.pack_gated(ones, ones), out)
+    expected = (functional.silu(x) * x).expand_as(out)
+    torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 13, 100])
+@pytest.mark.parametrize(("columns", "inner"), [(100, 75), (33, 2500), (32, 64)])
+def test_weights_kept_narrow_are_multiplied_as_they_were_rounded(
+    kernels: Kernels, rows: int, columns: int, inner: int
 ) -> None:
-    weight, x = kernels.pack(torch.randn(70, 2500)), torch.randn(110, 2500)
+    weight, x = torch.randn(columns, inner), torch.randn(rows, inner)
+    groups = functional.pad(weight, (0, -inner % GROUP)).unflatten(1, (-1, GROUP))
+    scale = groups.abs().amax(-1, keepdim=True) / 127
+    rounded = {
+        WeightKind.BFLOAT16: weight.to(torch.bfloat16).double(),
+        WeightKind.INT8: ((groups / scale).round() * scale).flatten(1)[:, :inner].double(),
+    }
+    for kind, as_rounded in rounded.items():
+        out = torch.empty(rows, columns)
+        kernels.product(x, kernels.pack(weight, kind=kind), out)
+
+        expected = (x.double() @ as_rounded.T).float()
+        torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", WeightKind)
+def test_product_has_the_same_bits_alone_and_with_any_threads(
+    kernels: Kernels, one_thread: Kernels, kind: WeightKind
+) -> None:
+    weight, x = kernels.pack(torch.randn(70, 2500), kind=kind), torch.randn(110, 2500)
     together, again, alone = torch.empty(110, 70), torch.empty(110, 70), torch.empty(1, 70)
     kernels.product(x, weight, together)
     one_thread.product(x, weight, again)
@@ -217,6 +252,18 @@ def test_product_has_the_same_bits_alone_and_with_any_threads(
     for row in range(0, 110, 7):
         kernels.product(x[row : row + 1], weight, alone)
         assert torch.equal(alone[0], together[row])
+
+
+@pytest.mark.parametrize("kind", WeightKind)
+def test_a_weight_that_is_no_number_shows(kernels: Kernels, kind: WeightKind) -> None:
+    weight = torch.randn(40, 64)
+    weight[3, 5] = NAN
+    out = torch.empty(7, 40)
+
+    kernels.product(torch.randn(7, 64), kernels.pack(weight, kind=kind), out)
+
+    assert out[:, 3].isnan().all()
+    assert out[:, :3].isfinite().all() and out[:, 4:].isfinite().all()
 
 
 @pytest.mark.parametrize("bad", [NAN, math.inf])
@@ -282,28 +329,6 @@ def test_queries_turn_in_place_and_keys_and_values_reach_their_slots(
     assert torch.equal(values.flatten(0, 1)[slot], value)
     others = torch.ones(32, dtype=torch.bool).index_fill_(0, slot, False)
     assert not keys.flatten(0, 1)[others].any() and not values.flatten(0, 1)[others].any()
-
-
-@pytest.mark.parametrize("width", [8, 50, 1536])
-def test_gate_is_silu_times_up_over_the_whole_range(kernels: Kernels, width: int) -> None:
-    gate_up = torch.randn(7, 2 * width) * 40
-    gate_up[0, 0], gate_up[1, 1], gate_up[2, width] = NAN, 200.0, NAN
-    gate_up[3, 0], gate_up[3, 1] = -200.0, math.inf
-    out = torch.empty(7, width)
-
-    kernels.gate(gate_up, out)
-
-    expected = functional.silu(gate_up[:, :width]) * gate_up[:, width:]
-    torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-6, equal_nan=True)
-
-
-def test_gather_copies_and_scales_rows(kernels: Kernels) -> None:
-    source, index = torch.randn(30, 37), torch.randint(0, 30, (70,))
-    out = torch.empty(70, 37)
-
-    kernels.gather(source, index, out, scale=3.0)
-
-    assert torch.equal(out, source[index] * 3)
 
 
 @pytest.mark.parametrize("width", [1, 31, 32, 1000])
