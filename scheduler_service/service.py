@@ -34,7 +34,6 @@ from scheduler_service.text import TextCodec, TextPool
 from scheduler_service.text_stops import CodecTextStops
 from scheduler_service.worker_client import WorkerClient
 from scheduler_service.worker_names import resolve_names
-from shared.grpc_link import MAX_MESSAGE_BYTES
 from shared.pb import generation_pb2_grpc, operations_pb2_grpc
 from shared.serving_process import announce, bind, wait_stop_signal
 from shared.types import WorkerDescription
@@ -47,10 +46,11 @@ OPERATIONS = "tokentide.v1.Operations"
 WATCH_REFRESH_S = 4.0
 HEALTH_S = 0.25
 STOP_GRACE_S = 1.0
+MAX_REQUEST_BYTES = 8 * 1024 * 1024  # a prompt at its limit fits; parsing more would stop the loop
 
 CLIENT_SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
     ("grpc.http2.min_ping_interval_without_data_ms", 5000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_ping_strikes", 0),
@@ -144,6 +144,7 @@ class Replica:
         self._health = health_aio.HealthServicer()
         self._drain_asked = asyncio.Event()
         self._welcoming = asyncio.Lock()
+        self._last_capacities: list[Capacity] = []
 
     def close(self) -> None:
         if self._serving.model is not None:
@@ -240,10 +241,13 @@ class Replica:
     # -- workers -----------------------------------------------------------------------------------
 
     def capacities(self) -> list[Capacity]:
-        return [
+        """Of the workers that are there; while there is none, of those that were last."""
+        present = [
             Capacity(d.block_size, d.num_blocks, d.max_model_tokens)
             for d in (seen.description for seen in self._membership.workers.values())
         ]
+        self._last_capacities = present or self._last_capacities
+        return self._last_capacities
 
     async def _welcome(self, port: WorkerPort, description: WorkerDescription) -> None:
         """The first worker brings the tokenizer."""

@@ -87,7 +87,7 @@ class Serving:
         model = self._served_model(raw.model)
         checked = check_fields(raw, self._limits)
         prompt_ids = await self._prompt_ids(model, checked)
-        check_token_ids(prompt_ids, checked.stop_token_ids, model.logits_width)
+        # Length first: it bounds the work of looking at each id.
         max_tokens = check_length(
             len(prompt_ids),
             checked.max_tokens,
@@ -95,6 +95,7 @@ class Serving:
             self._limits,
             checked.min_tokens,
         )
+        check_token_ids(prompt_ids, checked.stop_token_ids, model.logits_width)
         spec = self._spec(model, checked, prompt_ids, max_tokens)
         request_id = checked.request_id or uuid.uuid4().hex
         outcome = await self._store.submit(

@@ -24,6 +24,11 @@ _ON_DISCONNECT_FROM_PB = {
 _ON_DISCONNECT_TO_PB = {"cancel": pb.ON_DISCONNECT_CANCEL, "finish": pb.ON_DISCONNECT_FINISH}
 
 
+# No more than these are taken out of a message: enough for validation to see that it is too many.
+MAX_PROMPT_IDS = 1_000_001
+MAX_ITEMS = 10_000
+
+
 def cause_to_pb(finish: FinishReason) -> "pb.FinishCause":
     return _CAUSE_TO_PB[finish]
 
@@ -38,13 +43,13 @@ def cause_from_pb(cause: "pb.FinishCause") -> FinishReason:
 def raw_request_from_pb(message: pb.GenerateRequest) -> RawRequest:
     sampling, stopping = message.sampling, message.stopping
     kind = message.WhichOneof("prompt")
-    chat = tuple((m.role, m.content) for m in message.chat.messages)
+    chat = tuple((m.role, m.content) for m in message.chat.messages[:MAX_ITEMS])
     return RawRequest(
         request_id=message.request_id,
         model=message.model,
         text=message.text if kind == "text" else None,
         chat=chat if kind == "chat" else None,
-        prompt_ids=tuple(message.tokens.ids) if kind == "tokens" else None,
+        prompt_ids=tuple(message.tokens.ids[:MAX_PROMPT_IDS]) if kind == "tokens" else None,
         temperature=sampling.temperature if sampling.HasField("temperature") else None,
         top_k=sampling.top_k if sampling.HasField("top_k") else None,
         top_p=sampling.top_p if sampling.HasField("top_p") else None,
@@ -52,8 +57,8 @@ def raw_request_from_pb(message: pb.GenerateRequest) -> RawRequest:
         seed=sampling.seed if sampling.HasField("seed") else None,
         max_tokens=stopping.max_tokens if stopping.HasField("max_tokens") else None,
         min_tokens=stopping.min_tokens,
-        stop=tuple(stopping.stop),
-        stop_token_ids=tuple(stopping.stop_token_ids),
+        stop=tuple(stopping.stop[:MAX_ITEMS]),
+        stop_token_ids=tuple(stopping.stop_token_ids[:MAX_ITEMS]),
         ignore_eos=stopping.ignore_eos,
         include_stop=stopping.include_stop,
         priority=message.priority,
