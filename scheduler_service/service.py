@@ -155,7 +155,10 @@ class Replica:
         self, client_server: grpc.aio.Server, operator_server: grpc.aio.Server
     ) -> None:
         generation_pb2_grpc.add_GenerationServicer_to_server(
-            GenerationServicer(self._serving, self.capacities), client_server
+            GenerationServicer(
+                self._serving, self.capacities, lambda: len(self._membership.workers)
+            ),
+            client_server,
         )
         operations = OperationsServicer(
             replica_id=self.replica_id,

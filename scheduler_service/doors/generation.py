@@ -22,9 +22,15 @@ MAX_DEADLINE_S = 7 * 24 * 3600  # a longer RPC deadline means none
 
 
 class GenerationServicer(generation_pb2_grpc.GenerationServicer):
-    def __init__(self, serving: Serving, capacities: Callable[[], Sequence[Capacity]]) -> None:
+    def __init__(
+        self,
+        serving: Serving,
+        capacities: Callable[[], Sequence[Capacity]],
+        num_workers: Callable[[], int],
+    ) -> None:
         self._serving = serving
         self._capacities = capacities
+        self._num_workers = num_workers
 
     async def Generate(
         self, request: pb.GenerateRequest, context: grpc.aio.ServicerContext
@@ -108,7 +114,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
             name=model.name,
             max_model_tokens=max((c.max_model_tokens for c in capacities), default=0),
             max_request_tokens=max((c.max_request_tokens for c in capacities), default=0),
-            num_workers=len(capacities),
+            num_workers=self._num_workers(),
             fingerprint=model.fingerprint,
         )
         return pb.ListModelsReply(models=[served])
