@@ -70,4 +70,4 @@ $(DEV_SET): $(RUN_SET)
 
 .PHONY: bench-peers
 bench-peers: $(RUN_SET) ## us against vLLM, llama.cpp, OpenVINO, transformers: within 90 minutes, resumes
-	@$(BIN)/python -m bench.peers --minutes 90 --docs docs/benchmarks.md
+	@$(BIN)/python -m bench.peers --minutes 85 --docs docs/benchmarks.md

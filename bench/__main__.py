@@ -27,7 +27,7 @@ def main() -> int:
     decodes = list(engine.measure(model_dir))
     for row in decodes:
         name = f"decode step, batch {row.batch_size}"
-        _add(table, name, row.step_ms, "weight products alone", row.reference_ms)
+        _add(table, name, row.step_ms, "torch's weight products", row.reference_ms)
     notes.print("plans")
     plans = list(planner.measure())
     for plan in plans:

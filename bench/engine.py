@@ -1,7 +1,7 @@
-"""How long a decode step takes, against the model's own weight products alone in the same run.
+"""How long a decode step takes, against torch's products with the model's weights in the same run.
 
 `python -m bench.engine`; `measure()` gives the rows. The reference multiplies one vector a sequence by
-every weight matrix of the model: the least arithmetic and memory traffic that such a step can do.
+every weight matrix of the model, by torch's own kernels: the arithmetic that no such step can leave out.
 The least of several times is given: a busy neighbour makes the others its own.
 """
 

@@ -15,7 +15,7 @@ class SchedulerSettings(ServiceSettings):
     host: str = Field("127.0.0.1", description="address of the client port")
     port: int = Field(50051, ge=0, le=65535, description="client port; 0 = any free one")
     operations_host: str = Field("127.0.0.1", description="address of the operators' port")
-    operations_port: int = Field(50052, ge=0, le=65535, description="operators' port; 0 = any")
+    operations_port: int = Field(50151, ge=0, le=65535, description="operators' port; 0 = any")
     workers: str = Field(
         "localhost:50061", description="worker addresses or DNS names with ports, comma-separated"
     )

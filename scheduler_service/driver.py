@@ -1,4 +1,4 @@
-"""One worker's loop: read, decide, send, commit; one step ahead (design.md sections 4 and 6).
+"""One worker's loop: read, decide, send, commit; one step ahead.
 
 Ordinary async code over an injected link, store and the loop's clock (I12): holds no decision of
 its own. Commits run beside the steps (`committer.py`): results are applied to the view at once, so

@@ -1,4 +1,4 @@
-"""Which replica drives which worker, and when a worker counts as dead (design.md section 4).
+"""Which replica drives which worker, and when a worker counts as dead.
 
 Each replica watches every worker. Rendezvous hashing over live replicas gives a worker its preferred
 driver; any replica takes an undriven worker after a delay that grows with its rank; a driver that is not

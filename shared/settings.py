@@ -23,6 +23,7 @@ from pydantic_settings import (
 
 from shared.errors import SettingError
 
+SECTIONS = ("scheduler", "worker")
 CONFIG_FLAG = "--config"
 PRINT_FLAG = "--print-config"
 
@@ -44,7 +45,7 @@ class ServiceSettings(BaseSettings):
         path = config_path or env.get("TOKENTIDE_CONFIG")
         try:
             file_values = cls._file_values(Path(path)) if path else {}
-            sources = _Sources(rest, _env_values(cls, env, prefix), file_values)
+            sources = _Sources(rest, prefix, _env_values(cls, env, prefix), file_values)
             return _build(cls, sources)
         except (ValidationError, SettingsError) as error:
             raise SettingError(_one_line(error)) from error
@@ -57,6 +58,10 @@ class ServiceSettings(BaseSettings):
             raise SettingError(f"{path}: {error.strerror}") from error
         except tomllib.TOMLDecodeError as error:
             raise SettingError(f"{path}: {error}") from error
+        stray = sorted(name for name in tables if name not in SECTIONS)
+        if stray:
+            known = ", ".join(f"[{name}]" for name in SECTIONS)
+            raise SettingError(f"{path}: {', '.join(stray)}: settings stand in a table of {known}")
         values: dict[str, Any] = tables.get(cls.section, {})
         unknown = sorted(set(values) - set(cls.model_fields))
         if unknown:
@@ -78,18 +83,30 @@ class ServiceSettings(BaseSettings):
 Settings = TypeVar("Settings", bound=ServiceSettings)
 
 
+_SOURCES = (
+    "Beside these flags: --config FILE (TOML, a table [{section}]), --print-config (what is in force). "
+    "Flags win over the environment ({prefix}NAME), which wins over the file, named there or in "
+    "TOKENTIDE_CONFIG. An unknown name is an error."
+)
+
+
 class _Sources:
     def __init__(
-        self, args: list[str], env_values: dict[str, str], file_values: dict[str, Any]
+        self,
+        args: list[str],
+        prefix: str,
+        env_values: dict[str, str],
+        file_values: dict[str, Any],
     ) -> None:
         self.args = args
+        self.prefix = prefix
         self.env_values = env_values
         self.file_values = file_values
 
 
 def _build(cls: type[Settings], sources: _Sources) -> Settings:
     class Bound(cls):  # type: ignore[valid-type, misc]
-        __doc__ = cls.__doc__
+        __doc__ = f"{cls.__doc__}\n\n{_SOURCES.format(prefix=sources.prefix, section=cls.section)}"
 
         @classmethod
         def settings_customise_sources(

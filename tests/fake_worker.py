@@ -1,6 +1,6 @@
 """A worker's engine without a model: block-exact accounts, tokens that are a function of the seed.
 
-Same interface and semantics as `worker_service.engine.engine.Engine` (design.md section 4): first
+Same interface and semantics as `worker_service.engine.engine.Engine`: first
 releases, then admissions, which take all blocks of prompt and log at once or are refused, then
 chunks, clamped.
 """

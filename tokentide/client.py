@@ -5,11 +5,12 @@ next index on another replica.
 """
 
 import asyncio
+import difflib
 import random
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import grpc
@@ -31,6 +32,8 @@ CHANNEL_OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
+
+OPTIONS = frozenset(f.name for f in fields(RawRequest)) - {"text", "chat", "prompt_ids"}
 
 Prompt = str | Sequence[int] | Sequence[dict[str, str]] | Sequence[tuple[str, str]]
 
@@ -56,17 +59,34 @@ class Model:
 
 
 def make_request(prompt: Prompt, options: dict[str, Any]) -> RawRequest:
-    """A prompt is a text, a sequence of token ids, or chat messages: {"role", "content"} or pairs."""
+    """A prompt is a text, a sequence of token ids, or chat messages: {"role", "content"} or pairs.
+
+    Raises TypeError for a prompt of another kind and for an unknown option.
+    """
+    for name in options:
+        if name not in OPTIONS:
+            close = difflib.get_close_matches(name, OPTIONS, 1)
+            raise TypeError(f"no option {name!r}" + (f"; is {close[0]!r} meant?" if close else ""))
     if isinstance(prompt, str):
         return RawRequest(text=prompt, **options)
+    if isinstance(prompt, bytes):
+        raise TypeError("a prompt is a str, token ids or messages, not bytes")
     items: list[Any] = list(prompt)
-    if all(isinstance(item, int) for item in items):
+    if items and all(isinstance(item, int) for item in items):
         return RawRequest(prompt_ids=tuple(items), **options)
-    chat = tuple(
-        (item["role"], item["content"]) if isinstance(item, dict) else (item[0], item[1])
-        for item in items
-    )
-    return RawRequest(chat=chat, **options)
+    return RawRequest(chat=tuple(map(_message_pair, items)), **options)
+
+
+def _message_pair(item: Any) -> tuple[str, str]:
+    if isinstance(item, dict) and {"role", "content"} <= item.keys():
+        return item["role"], item["content"]
+    if isinstance(item, tuple | list) and len(item) == 2:
+        return item[0], item[1]
+    raise TypeError(f"a message is a (role, content) pair or has these two keys, got {item!r}")
+
+
+def _gave_up(error: StreamBroken) -> TokentideError:
+    return TokentideError("UNAVAILABLE", str(error))
 
 
 class Client:
@@ -84,6 +104,9 @@ class Client:
         self._endpoints = [name.strip() for name in names if name.strip()]
         if not self._endpoints:
             raise ValueError("at least one endpoint is needed")
+        for name in self._endpoints:
+            if ":" not in name:
+                raise ValueError(f"endpoint {name!r} has no port; write {name}:50051")
         self._retry = retry or RetrySettings()
         self._timeout_s = timeout_s
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -101,7 +124,10 @@ class Client:
         self._channels.clear()
 
     async def generate(self, prompt: Prompt, **options: Any) -> AsyncIterator[Chunk]:
-        """The request's chunks as they are made. Options are the fields of the contract:
+        """The request's chunks as they are made.
+
+        A text is taken as it is; for a question to a chat model give messages: [("user", "...")], which are
+        rendered with the model's template. Options are the fields of the contract:
 
         temperature, top_k, top_p, min_p, seed, max_tokens, min_tokens, stop, stop_token_ids, ignore_eos,
         include_stop, priority, tenant, timeout_ms, on_disconnect ("cancel" or "finish"),
@@ -123,6 +149,8 @@ class Client:
         except TokentideError:
             is_over = True
             raise
+        except StreamBroken as error:
+            raise _gave_up(error) from error
         finally:
             if not is_over:
                 await asyncio.shield(self._cancel_quietly(message.request_id))
@@ -140,14 +168,19 @@ class Client:
         """The chunks of a known request from an output index on."""
         streams = _Streams(self, None)
         chunks = self._resume(streams, request_id, start, prefix_hash)
-        async with aclosing(chunks):
-            async for chunk in chunks:
-                yield chunk
+        try:
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    yield chunk
+        except StreamBroken as error:
+            raise _gave_up(error) from error
 
     async def cancel(self, *request_ids: str) -> None:
+        """Unknown, ended and repeated ids are fine."""
         await self._call("Cancel", pb.CancelRequest(request_ids=request_ids))
 
     async def get(self, request_id: str) -> RequestState:
+        """Status, and text and ids so far."""
         state = await self._call("GetRequest", pb.GetRequestRequest(request_id=request_id))
         return RequestState(
             request_id=state.request_id,
@@ -160,6 +193,7 @@ class Client:
         )
 
     async def models(self) -> list[Model]:
+        """What is served; empty until a worker has been found."""
         reply = await self._call("ListModels", pb.ListModelsRequest())
         return [
             Model(
@@ -304,8 +338,9 @@ def _message(raw: RawRequest) -> pb.GenerateRequest:
     try:
         return raw_request_to_pb(raw)
     except (ValueError, TypeError, KeyError, UnicodeEncodeError) as error:
-        violation = FieldViolation("request", str(error))
-        raise TokentideError("INVALID_ARGUMENT", str(error), (violation,)) from error
+        message = f"an option has a wrong type or range: {error}"
+        violation = FieldViolation("request", message)
+        raise TokentideError("INVALID_ARGUMENT", message, (violation,)) from error
 
 
 __all__ = ["Chunk", "Client", "Finish", "Model", "RequestState", "Usage"]

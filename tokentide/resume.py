@@ -68,6 +68,7 @@ class RetrySettings:
     first_delay_s: float = 0.05
     max_delay_s: float = 2.0
     give_up_s: float = 60.0  # without any progress
+    first_answer_s: float = 15.0  # give up so soon when nobody has ever answered
 
 
 class _Progress:
@@ -126,7 +127,8 @@ async def resuming(
             async for chunk in _new_chunks(_open(streams, progress), progress):
                 yield chunk
         except StreamBroken:
-            if loop.time() - progress.seen_s > settings.give_up_s:
+            limit_s = settings.give_up_s if progress.is_accepted else settings.first_answer_s
+            if loop.time() - progress.seen_s > limit_s:
                 raise
             delay_s = settings.first_delay_s if progress.seen_s > seen_s else delay_s
             await asyncio.sleep(delay_s * (0.5 + jitter()))

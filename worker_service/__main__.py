@@ -46,8 +46,11 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 async def serve(settings: WorkerSettings) -> int:
+    if not (Path(settings.model) / "config.json").is_file():
+        raise ModelUnusable(f"{settings.model}: not a Hugging Face folder, it has no config.json")
     server = grpc.aio.server(options=INTERNAL_SERVER_OPTIONS)
     port = bind(server, settings.host, settings.port)  # before the model: a taken port fails fast
+    logger.info("loading %s", settings.model)
     with ThreadPoolExecutor(1, thread_name_prefix="compute") as thread:
         engine = await asyncio.get_running_loop().run_in_executor(thread, _load, settings)
         # Only now: the modules behind it import torch.

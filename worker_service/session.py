@@ -1,4 +1,4 @@
-"""Who drives this worker, and which plan runs next: the worker is the lock (design.md section 4).
+"""Who drives this worker, and which plan runs next: the worker is the lock.
 
 Ordinary async code over injected links, an injected compute and the loop's clock (I12).
 Knows nothing of grpc, threads, torch or wall time.

@@ -1,4 +1,4 @@
-"""One suite for the store, run on the model and on a real Valkey: design.md sections 3 and 5."""
+"""One suite for the store, run on the model and on a real Valkey."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, aclosing

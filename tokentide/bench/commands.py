@@ -69,7 +69,7 @@ def chunk(
     kv_memory: flags.KvMemory = "1GiB",
     worker_args: flags.WorkerArgs = "",
     scheduler_args: flags.SchedulerArgs = "",
-    sizes: flags.ChunkSizes = "32,64,128,256,512",
+    sizes: flags.ChunkSizes = "16,32,64,128,256",
     num_decodes: flags.NumDecodes = 8,
     long_prompt: flags.LongPrompt = 4000,
     seed: flags.Seed = 0,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 CLIENT_ENDPOINT = "localhost:50051"
-OPERATIONS_ENDPOINT = "localhost:50052"
+OPERATIONS_ENDPOINT = "localhost:50151"
 
 Endpoints = Annotated[
     str, typer.Option("--endpoint", help="scheduler address; several replicas: a,b,c")

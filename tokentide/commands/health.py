@@ -5,17 +5,22 @@ import json
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from tokentide.commands.endpoints import endpoint_names
 from tokentide.commands.errors import CommandError
 
 
 def check_health(*, endpoint: str, service: str, timeout_s: float, as_json: bool) -> int:
-    """0 only when the service says SERVING. Raises CommandError when there is no answer."""
-    status = ask_health(endpoint, service, timeout_s)
-    if as_json:
-        print(json.dumps({"endpoint": endpoint, "service": service, "status": status}))
-    else:
-        print(status)
-    return 0 if status == "SERVING" else 1
+    """0 only when the service says SERVING at every endpoint named. Raises CommandError when there is no answer."""
+    names = endpoint_names(endpoint)
+    are_serving = True
+    for name in names:
+        status = ask_health(name, service, timeout_s)
+        are_serving &= status == "SERVING"
+        if as_json:
+            print(json.dumps({"endpoint": name, "service": service, "status": status}))
+        else:
+            print(status if len(names) == 1 else f"{name} {status}")
+    return 0 if are_serving else 1
 
 
 def ask_health(endpoint: str, service: str, timeout_s: float) -> str:

@@ -16,7 +16,7 @@ from tokentide.errors import error_of
 
 
 class OperationsClient:
-    """`async with OperationsClient("localhost:50052") as operations: ...`"""
+    """`async with OperationsClient("localhost:50151") as operations: ...`"""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint

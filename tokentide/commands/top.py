@@ -39,11 +39,15 @@ def top(*, endpoints: str, interval_ms: int, once: bool, as_json: bool) -> int:
 
 @asynccontextmanager
 async def connected(endpoints: Sequence[str]) -> AsyncIterator[list[OperationsClient]]:
-    """To each of the operators' ports. Raises CommandError."""
+    """To those of the operators' ports that answer. Raises CommandError if none does."""
     async with AsyncExitStack() as stack:
         replicas = [await stack.enter_async_context(OperationsClient(e)) for e in endpoints]
-        await asyncio.gather(*(replica.wait_ready(REACH_S) for replica in replicas))
-        yield replicas
+        tries = [replica.wait_ready(REACH_S) for replica in replicas]
+        answers = await asyncio.gather(*tries, return_exceptions=True)
+        failures = [answer for answer in answers if isinstance(answer, BaseException)]
+        if len(failures) == len(replicas):
+            raise failures[0]
+        yield [r for r, answer in zip(replicas, answers, strict=True) if answer is None]
 
 
 async def show_stack(

@@ -59,6 +59,9 @@ def _environment() -> dict[str, str]:
         "VLLM_CPU_OMP_THREADS_BIND": cores,
         "VLLM_CPU_KVCACHE_SPACE": str(CACHE_GIB),
         "VLLM_CACHE_ROOT": str(peers_dir() / "vllm-cache"),
+        # The same compilation; but 0.32 on a CPU cannot load its ahead-of-time artifacts again, and
+        # would compile for minutes at every start.
+        "VLLM_USE_AOT_COMPILE": "0",
         "VLLM_NO_USAGE_STATS": "1",
         "LD_PRELOAD": ":".join(str(path) for path in preloaded if path.exists()),
     }

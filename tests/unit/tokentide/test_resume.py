@@ -103,7 +103,7 @@ def test_it_gives_up_after_a_while_without_progress():
     streams = Script([0] * 1000, random.Random(0))
 
     with pytest.raises(StreamBroken):
-        read(streams, settings=RetrySettings(give_up_s=5))
+        read(streams, settings=RetrySettings(first_answer_s=5))
 
     assert 5 < len(streams.opened) < 100
 
