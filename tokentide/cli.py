@@ -3,6 +3,7 @@
 # ruff: noqa: PLC0415 (--help must be quick: no grpc, no torch)
 # ruff: noqa: PLR0913 (a command's arguments are its flags)
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -57,13 +58,15 @@ def up(
     redis_url: Annotated[str, typer.Option(help="store; empty = start the embedded one")] = "",
     port: Annotated[int, typer.Option(help="of the first scheduler; 0 = any")] = 50051,
     operations_port: Annotated[
-        int | None, typer.Option(help="of the first scheduler; default: behind the client ports")
+        int | None, typer.Option(help="of the first scheduler; default: client port + 100")
     ] = None,
     worker_port: Annotated[int, typer.Option(help="of the first worker; 0 = any")] = 50061,
     kv_memory: Annotated[str, typer.Option(help="of each worker's cache, as 2GiB")] = "1GiB",
     data_dir: Annotated[
         Path | None, typer.Option(help="keeps the store's data and the logs; default: temporary")
     ] = None,
+    worker_args: Annotated[str, typer.Option(help="further settings of the workers")] = "",
+    scheduler_args: Annotated[str, typer.Option(help="further settings of the schedulers")] = "",
     live: Annotated[
         bool | None, typer.Option("--live/--logs", help="view; default: live in a terminal")
     ] = None,
@@ -77,7 +80,7 @@ def up(
     from tokentide.local_stack import StackSpec
 
     if operations_port is None:
-        operations_port = port + schedulers if port else 0
+        operations_port = port + 100 if port else 0
     spec = StackSpec(
         model_dir=model_folder(model),
         num_workers=workers,
@@ -86,7 +89,8 @@ def up(
         port=port,
         operations_port=operations_port,
         worker_port=worker_port,
-        worker_args=("--kv-memory", kv_memory),
+        worker_args=("--kv-memory", kv_memory, *shlex.split(worker_args)),
+        scheduler_args=tuple(shlex.split(scheduler_args)),
         data_dir=data_dir / "store" if data_dir else None,
         log_dir=data_dir / "logs" if data_dir else None,
     )

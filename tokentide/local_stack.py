@@ -18,6 +18,8 @@ from tokentide.undisturbed import undisturbed
 
 START_WORKER_S = 300.0
 START_SCHEDULER_S = 60.0
+STABLE_S = 60.0  # one that ran so long may die once more
+MAX_DEATHS = 5
 
 Result = TypeVar("Result")
 Report = Callable[[str], None]
@@ -115,10 +117,30 @@ class LocalStack:
                 task.cancel()
             await asyncio.gather(working, *ends, return_exceptions=True)
 
+    async def supervise(self, report: Report) -> None:
+        """Start what dies again, until cancelled. Raises ServiceFailed if it dies again and again."""
+        async with asyncio.TaskGroup() as tasks:
+            for process in (*self.workers, *self.schedulers):
+                tasks.create_task(_keep_running(process, report))
+
     async def stop(self) -> None:
         """Schedulers first, so that workers are handed over and streams told."""
         await asyncio.gather(*(process.stop() for process in self.schedulers))
         await asyncio.gather(*(process.stop() for process in self.workers))
+
+
+async def _keep_running(process: ServiceProcess, report: Report) -> None:
+    loop = asyncio.get_running_loop()
+    num_deaths = 0
+    while True:
+        started_s = loop.time()
+        await process.wait()
+        num_deaths = num_deaths + 1 if loop.time() - started_s < STABLE_S else 1
+        if num_deaths > MAX_DEATHS:
+            raise ServiceFailed(f"{process.why_ended()} (again and again)")
+        report(f"{process.why_ended()}; starting it again")
+        await process.restart(START_WORKER_S)
+        report(f"{process.label} is back")
 
 
 @asynccontextmanager

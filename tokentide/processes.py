@@ -59,6 +59,14 @@ class ServiceProcess:
                 env={**os.environ, "TOKENTIDE_DIE_WITH_PARENT": "1"},
             )
 
+    async def restart(self, timeout_s: float) -> None:
+        """Start it again on the ports it had, so that others find it where it was."""
+        for flag, name in (("--port", "port"), ("--operations-port", "operations_port")):
+            if name in self.ports and flag in self._command:
+                self._command[self._command.index(flag) + 1] = str(self.ports[name])
+        await self.start()
+        await self.wait_ready(timeout_s)
+
     async def wait_ready(self, timeout_s: float) -> None:
         """Until it has announced its ports. Raises ServiceFailed."""
         assert self._process is not None, f"{self.label} has not been started"
@@ -79,6 +87,9 @@ class ServiceProcess:
     def why_ended(self) -> str:
         """One line if the service said why in one, as it does; else the end of its log."""
         tail = self.log_tail()
+        code = self._process.returncode if self._process is not None else None
+        if code is not None and code < 0:
+            return f"{self.label} was ended by {signal.Signals(-code).name}"
         said = [line for line in tail.splitlines() if line.startswith("error: ")]
         return f"{self.label} ended: {said[-1].removeprefix('error: ') if said else tail}"
 

@@ -35,7 +35,7 @@ def test_logs_of_the_services_are_shown_with_their_names(tiny_model_folder):
 
 
 @pytest.mark.parametrize("victim", ["worker-0", "scheduler-0"])
-def test_a_child_that_dies_ends_the_stack_with_its_name_and_a_status(tiny_model_folder, victim):
+def test_a_child_that_dies_is_started_again_on_its_ports(tiny_model_folder, victim):
     with command("up", "--model", str(tiny_model_folder), *ANY_PORTS) as up:
         line = up.wait_line(f"{victim}: process")
         up.wait_line("Ctrl-C stops everything")
@@ -43,8 +43,12 @@ def test_a_child_that_dies_ends_the_stack_with_its_name_and_a_status(tiny_model_
         assert found is not None
         os.kill(int(found[1]), signal.SIGKILL)
 
-        assert up.wait() == 1, up.output
-        assert f"error: {victim} ended" in up.output
+        up.wait_line(f"{victim} was ended by SIGKILL; starting it again")
+        up.wait_line(f"{victim} is back")
+        assert all(is_open(port) for port in up.ports)
+        up.signal(signal.SIGINT)
+
+        assert up.wait() == 130, up.output
         assert "Traceback" not in up.output
         assert up.processes_left() == []
 

@@ -1,4 +1,4 @@
-"""`up`: a local stack in the foreground, until Ctrl-C or until one of its processes dies."""
+"""`up`: a local stack in the foreground, until Ctrl-C. What dies is started again."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from tokentide.commands.errors import CommandError
 from tokentide.commands.interrupts import run_until_stopped
 from tokentide.commands.top import connected, show_stack
 from tokentide.errors import TokentideError
@@ -13,6 +14,7 @@ from tokentide.local_stack import LocalStack, StackSpec, local_stack
 
 FOLLOW_S = 0.1
 VIEW_INTERVAL_MS = 500
+RECONNECT_S = 0.5
 
 
 def run_up(spec: StackSpec, *, live: bool) -> int:
@@ -28,16 +30,24 @@ async def _up(spec: StackSpec, console: Console, live: bool) -> int:
         report(f"clients: {','.join(stack.endpoints)}")
         report(f"operators: {','.join(stack.operations_endpoints)}")
         report(f"logs: {stack.run_dir}; Ctrl-C stops everything")
-        await stack.run(_view(stack, console) if live else _logs(stack, console))
+        showing = asyncio.create_task(_view(stack, console) if live else _logs(stack, console))
+        try:
+            await stack.supervise(report)
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+        finally:
+            showing.cancel()
+            await asyncio.gather(showing, return_exceptions=True)
     return 0
 
 
 async def _view(stack: LocalStack, console: Console) -> None:
-    async with connected(stack.operations_endpoints) as replicas:
+    while True:
         try:
-            await show_stack(replicas, VIEW_INTERVAL_MS, console)
-        except TokentideError:
-            await asyncio.Event().wait()  # it died: `run` tells how
+            async with connected(stack.operations_endpoints) as replicas:
+                await show_stack(replicas, VIEW_INTERVAL_MS, console)
+        except (TokentideError, CommandError):
+            await asyncio.sleep(RECONNECT_S)  # its replica died, and is started again
 
 
 async def _logs(stack: LocalStack, console: Console) -> None:
