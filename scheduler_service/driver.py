@@ -54,10 +54,11 @@ class Driver:
         self._context = context
         self._settings = context.settings
         self._store = context.store
+        self._text_stops = context.open_text_stops()
         self._view = DriverView(
             limits=context.limits_of(description),
             block_size=description.block_size,
-            find_text_stop=context.text_stops.find,
+            find_text_stop=self._text_stops.find,
             max_model_tokens=description.max_model_tokens,
         )
         self._committer = Committer(
@@ -239,22 +240,24 @@ class Driver:
     def _admissible(self, record: RunningRecord) -> Admissible:
         request, stop_strings = admissible(record, self._context.read_spec(record.payload))
         if stop_strings:
-            self._context.text_stops.open(request, stop_strings)
+            self._text_stops.open(request, stop_strings)
         return request
 
     # -- store -------------------------------------------------------------------------------------
 
     def _put(self, step_id: int, outcome: StepOutcome) -> None:
+        for request_id in outcome.requeues:
+            self._text_stops.close(request_id)
         self._committer.put(step_id, [self._row(row) for row in outcome.rows], outcome.requeues)
 
     def _row(self, row: TokenRow) -> CommitRow:
         if row.end is not None:
-            self._context.text_stops.close(row.request_id)
+            self._text_stops.close(row.request_id)
         return commit_row(row)
 
     def _on_refused(self, request_id: str) -> None:
         self._view.end(request_id, Ending.STALE)
-        self._context.text_stops.close(request_id)
+        self._text_stops.close(request_id)
 
     def _output_of(self, request_id: str) -> Sequence[int]:
         live = self._view.live(request_id)

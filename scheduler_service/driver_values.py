@@ -64,7 +64,7 @@ class DriverContext:
     settings: DriverSettings
     read_spec: Callable[[bytes], RequestSpec]
     strategy: Callable[[], Strategy]
-    text_stops: TextStops
+    open_text_stops: Callable[[], TextStops]  # one for each driver: it ends with it
     committed: Callable[
         [Sequence[CommitRow]], None
     ]  # durable rows: streams here need not read them

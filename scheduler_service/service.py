@@ -136,7 +136,7 @@ class Replica:
             settings=DriverSettings(worker_silence_s=settings.driver_silence_s),
             read_spec=spec_from_bytes,
             strategy=ContinuousStrategy,
-            text_stops=CodecTextStops(self._codec),
+            open_text_stops=lambda: CodecTextStops(self._codec),
             committed=self._delivery.offer,
             record_step=self._step_log.record,
             clock_ns=time.perf_counter_ns,

@@ -198,7 +198,7 @@ class SimReplica:
             settings=DriverSettings(),
             read_spec=spec_from_bytes,
             strategy=ContinuousStrategy,
-            text_stops=CodecTextStops(FakeCodec),
+            open_text_stops=lambda: CodecTextStops(FakeCodec),
             committed=self.delivery.offer,
             record_step=lambda note: None,
             clock_ns=lambda: int(asyncio.get_running_loop().time() * 1e9),
