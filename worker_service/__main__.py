@@ -119,6 +119,8 @@ def _load(settings: WorkerSettings) -> Any:
             max_sequences=settings.max_sequences,
             max_step_tokens=settings.max_step_tokens,
             num_threads=settings.threads,
+            forward=settings.forward,
+            kernels=settings.kernels,
         )
     )
 

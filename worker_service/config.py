@@ -44,6 +44,10 @@ class WorkerSettings(ServiceSettings):
     max_sequences: int = Field(256, ge=1, description="most live sequences")
     max_step_tokens: int = Field(0, ge=0, description="most tokens in one step; 0 = any")
     threads: int = Field(0, ge=0, description="compute threads; 0 = as torch chooses")
+    forward: Literal["auto", "slim", "transformers"] = Field(
+        "auto", description="which way to compute; auto = slim where the model is of its shape"
+    )
+    kernels: bool = Field(True, description="compile our own kernels, where there is a compiler")
     driver_silence_s: float = Field(2.0, gt=0, description="a silent driver may be replaced")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
