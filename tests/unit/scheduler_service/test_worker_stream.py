@@ -62,9 +62,7 @@ def test_a_grant_may_come_after_heartbeats_of_a_long_step():
     assert run(WorkerStream(link, 2.0).hello("a")) == RESIDENT
 
 
-@pytest.mark.parametrize(
-    "answers", [(None,), (3.0, RESIDENT), (Fenced(reason="driven_by_other"),)]
-)
+@pytest.mark.parametrize("answers", [(None,), (3.0, RESIDENT), (Fenced(reason="driven_by_other"),)])
 def test_a_break_silence_or_refusal_is_a_lost_worker(answers):
     with pytest.raises(WorkerLost):
         run(WorkerStream(FakeLink(*answers), 2.0).hello("a"))
