@@ -95,7 +95,7 @@ def test_a_service_gets_all_its_arguments_untouched(seen, name):
     assert seen == [((["--port", "0", "extra", "--help", "--print-config"],), {})]
 
 
-def test_up_puts_the_operators_ports_behind_the_clients_ports(seen, monkeypatch, tmp_path):
+def test_up_puts_the_operators_ports_a_hundred_above_the_clients_ports(seen, monkeypatch, tmp_path):
     monkeypatch.setattr(model_command, "model_folder", lambda name: tmp_path)
     monkeypatch.setattr("tokentide.commands.interrupts.raise_at_stop_signals", lambda: None)
 
@@ -103,7 +103,7 @@ def test_up_puts_the_operators_ports_behind_the_clients_ports(seen, monkeypatch,
 
     assert result.exit_code == 0, result.output
     ((spec,), options) = seen[0]
-    assert (spec.port, spec.operations_port, spec.worker_port) == (6000, 6003, 50061)
+    assert (spec.port, spec.operations_port, spec.worker_port) == (6000, 6100, 50061)
     assert (spec.num_schedulers, spec.num_workers) == (3, 2)
     assert options == {"live": False}
 
