@@ -201,7 +201,7 @@ class Serving:
         if found is None:
             raise RequestNotFound(f"no request {request_id!r}")
         cursor = open_cursor(self._codec(), spec)
-        if found.status in (RequestStatus.WAITING, RequestStatus.RUNNING):
+        if found.status != RequestStatus.FINISHED:  # what was withheld stays so
             shown = cursor.push(found.token_ids)
         else:
             shown = cursor.finish(

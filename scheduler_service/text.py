@@ -88,7 +88,10 @@ class TextCodec:
         """Special tokens in the text count as such. `add_special_tokens` puts in what the model's
         tokenizer puts around a text; a rendered chat has it already."""
         try:
-            encoding = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+            # As a batch of one: unlike `encode` it lets other threads run meanwhile.
+            (encoding,) = self._tokenizer.encode_batch(
+                [text], add_special_tokens=add_special_tokens
+            )
         except (TypeError, UnicodeError) as error:
             raise _invalid("prompt", "not valid Unicode text") from error
         return tuple(encoding.ids)

@@ -56,13 +56,15 @@ class ServiceSettings(BaseSettings):
             tables = tomllib.loads(path.read_text())
         except OSError as error:
             raise SettingError(f"{path}: {error.strerror}") from error
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingError(f"{path}: {error}") from error
         stray = sorted(name for name in tables if name not in SECTIONS)
         if stray:
             known = ", ".join(f"[{name}]" for name in SECTIONS)
             raise SettingError(f"{path}: {', '.join(stray)}: settings stand in a table of {known}")
         values: dict[str, Any] = tables.get(cls.section, {})
+        if not isinstance(values, dict):
+            raise SettingError(f"{path}: {cls.section} is a table: [{cls.section}]")
         unknown = sorted(set(values) - set(cls.model_fields))
         if unknown:
             raise SettingError(f"{path}: [{cls.section}] has unknown keys: {', '.join(unknown)}")

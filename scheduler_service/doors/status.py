@@ -56,7 +56,7 @@ def details_of(error: ServingError) -> bytes:
     if code.name in RETRY_S:
         delay = Duration(seconds=RETRY_S[code.name])
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
-    status = status_pb2.Status(code=code.value[0], message=str(error)[:MAX_MESSAGE_CHARS])
+    status = status_pb2.Status(code=code.value[0], message=_short(error))
     for detail in details:
         packed = AnyMessage()
         packed.Pack(detail)
@@ -67,9 +67,14 @@ def details_of(error: ServingError) -> bytes:
 async def abort(context: grpc.aio.ServicerContext, error: ServingError) -> None:
     await context.abort(
         status_of(error),
-        str(error)[:MAX_MESSAGE_CHARS],
+        _short(error),
         trailing_metadata=((DETAILS_KEY, details_of(error)),),
     )
+
+
+def _short(error: Exception) -> str:
+    """As ASCII: in metadata other characters take up to twelve bytes each, and 16 KiB is the limit."""
+    return str(error).encode("ascii", "backslashreplace").decode()[:MAX_MESSAGE_CHARS]
 
 
 class StatusInterceptor(grpc.aio.ServerInterceptor):
