@@ -13,35 +13,13 @@ import grpc
 
 from shared.pb import operations_pb2 as pb
 from shared.pb import operations_pb2_grpc
+from tokentide.commands.readings import Totals
 
 CALL_S = 10.0
 SETTLE_S = 0.05  # between two readings of sums that should stand still
 MAX_READINGS = 100
 DURATIONS = ("prepare_ns", "forward_ns", "sample_ns", "total_ns")
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """Sums over all replicas, named as in `tokentide.v1.StepTotals`."""
-
-    num_steps: int = 0
-    num_prompt_tokens: int = 0
-    num_recomputed_tokens: int = 0
-    num_cached_tokens: int = 0
-    num_sampled_tokens: int = 0
-    num_preemptions: int = 0
-    busy_ns: int = 0
-    bubble_ns: int = 0
-    plan_ns: int = 0
-    commit_ns: int = 0
-    num_commits: int = 0
-    batch_size_ns: float = 0.0
-    held_blocks_ns: float = 0.0
-
-    def since(self, earlier: "Totals") -> "Totals":
-        names = [f.name for f in fields(self)]
-        return Totals(**{name: getattr(self, name) - getattr(earlier, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

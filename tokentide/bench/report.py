@@ -7,8 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 from tokentide.bench.load import OK, Observation
-from tokentide.bench.operations_watch import Steps, Totals
+from tokentide.bench.operations_watch import Steps
 from tokentide.bench.statistics import PERCENTILE_METHOD, Summary, ratio
+from tokentide.commands.readings import Totals
 
 SCHEMA = "tokentide.bench.serve/1"
 
