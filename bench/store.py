@@ -38,7 +38,7 @@ async def _measure(url: str) -> Row:
         RedisStore.connect(url, pool=secrets.token_hex(8)) as store,
     ):
         fence = Fence("bench", 1)
-        await store.attach_driver(fence, "bench")
+        await store.attach_driver(fence, "bench", capacity=1_000_000)
         names = [f"request-{number}" for number in range(NUM_ROWS)]
         for name in names:
             await store.submit(_new_request(name))

@@ -49,6 +49,9 @@ class SchedulerSettings(ServiceSettings):
         10_000, ge=0, description="a request without a reader for so long is cancelled"
     )
     retention_s: int = Field(600, ge=1, description="how long a finished request can be read")
+    unfit_timeout_s: float = Field(
+        30.0, gt=0, description="a request that no worker can run any more ends after so long"
+    )
     max_queued_requests: int = Field(10_000, ge=1, description="waiting requests of the pool")
     max_queued_tokens: int = Field(50_000_000, ge=1, description="their prompt tokens")
     text_threads: int = Field(2, ge=1, le=64, description="threads that tokenize")

@@ -21,6 +21,7 @@ STATUS_AFTER = {
     FinishReason.CANCELLED: RequestStatus.CANCELLED,
     FinishReason.EXPIRED: RequestStatus.EXPIRED,
     FinishReason.ERROR: RequestStatus.FAILED,
+    FinishReason.UNFIT: RequestStatus.FAILED,
 }
 
 READ_BATCH = 256  # logs read in one store call

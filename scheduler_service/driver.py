@@ -17,6 +17,7 @@ from scheduler_service.driver_values import (
     StepTotals,
     WorkerLink,
     admissible,
+    capacity_of,
     commit_row,
     waiting_request,
 )
@@ -52,6 +53,7 @@ class Driver:
         self._stream = WorkerStream(link, context.settings.worker_silence_s)
         self._description = description
         self._context = context
+        self._capacity = capacity_of(description)
         self._settings = context.settings
         self._store = context.store
         self._text_stops = context.open_text_stops()
@@ -76,6 +78,7 @@ class Driver:
         self._poll = StorePoll(
             context,
             self._committer,
+            capacity=self._capacity,
             replied=self._on_reply,
             is_live=lambda request_id: self._view.live(request_id) is not None,
         )
@@ -132,7 +135,9 @@ class Driver:
         resident = await self._stream.hello(self._context.replica_id)
         self._committer.fence = Fence(resident.incarnation, resident.epoch)
         try:
-            attached = await self._store.attach_driver(self._fence, self._context.replica_id)
+            attached = await self._store.attach_driver(
+                self._fence, self._context.replica_id, self._capacity
+            )
         except StaleFence:
             await self._stream.send(Yield(reason="stale fence", forget=True))
             raise
@@ -265,7 +270,8 @@ class Driver:
 
     def _on_reply(self, reply: DriverReply) -> None:
         window = reply.window
-        self._view.waiting.see(map(waiting_request, window.entries), window.num_waiting)
+        entries = map(waiting_request, window.entries)
+        self._view.waiting.see(entries, window.num_waiting, window.num_unfit)
         self._num_running = window.num_running
         ended = [
             row

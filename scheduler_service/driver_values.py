@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from scheduler_service.planning.admission import capacity
 from scheduler_service.planning.live import Admissible
 from scheduler_service.planning.outcome import TokenRow
 from scheduler_service.planning.results import StepOutcome, TextStopFinder
@@ -189,6 +190,14 @@ def admissible(record: RunningRecord, spec: RequestSpec) -> tuple[Admissible, tu
         tenant=record.tenant,
     )
     return request, spec.stop_strings
+
+
+def capacity_of(description: WorkerDescription) -> int:
+    return capacity(
+        block_size=description.block_size,
+        num_total_blocks=description.num_blocks,
+        max_model_tokens=description.max_model_tokens,
+    )
 
 
 def waiting_request(entry: QueueEntry) -> WaitingRequest:

@@ -48,6 +48,11 @@ class OutputCursor:
         return len(self._ids)
 
     @property
+    def num_releasable_tokens(self) -> int:
+        """Of the ids so far, those that may be delivered whatever follows."""
+        return self._checker.num_releasable_tokens
+
+    @property
     def match(self) -> StopMatch | None:
         """The stop string that ends this request, if it is complete. Ids after it are ignored."""
         return self._checker.match

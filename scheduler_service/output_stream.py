@@ -20,6 +20,7 @@ from shared.errors import (
     RequestFailed,
     RequestNotFound,
     RequestQuarantined,
+    RequestUnfit,
 )
 from shared.types import FinishReason, TokenIds
 from shared.wire.columns import pack_u32
@@ -71,22 +72,30 @@ class OutputStream:
 
     async def skip_to(self, start: int, prefix_hash: bytes) -> None:
         """Pass over what the client has. Raises IndexBeyondLog, DataLoss."""
-        ids: list[int] = []
-        while len(ids) < start:
-            if self._reader.is_unknown:
-                raise RequestNotFound(f"no request {self._reader.request_id!r}")
-            if self._reader.end is not None:
-                self._raise_unless_finished(self._reader.end)
-                raise IndexBeyondLog(f"start_index {start} is beyond the log's {len(ids)} tokens")
-            if self._reader.must_move:
-                raise Draining("this replica is draining")
-            ids += await self._reader.wait_news()
+        ids = await self._read_to(start)
+        end = self._reader.end
+        if end is not None:
+            num_visible = len(ids) if end.visible_tokens < 0 else end.visible_tokens
+            self._check_start(start, end, num_visible)
         self._hash.update(pack_u32(ids[:start]))
         if prefix_hash and prefix_hash != self._digest():
             raise DataLoss(f"the log of {self._reader.request_id} has other tokens than delivered")
         self._cursor.skip(ids[:start])
         self._index = start
         self._reader.put_back(ids[start:])
+
+    async def _read_to(self, start: int) -> list[int]:
+        """Ids [0, start) and what came with them; fewer only if the log has ended."""
+        reader, ids = self._reader, list[int]()
+        while len(ids) < start:
+            ids += await reader.wait_news()
+            if len(ids) >= start or reader.end is not None:
+                break
+            if reader.is_unknown:
+                raise RequestNotFound(f"no request {reader.request_id!r}")
+            if reader.must_move:
+                raise Draining("this replica is draining")
+        return ids
 
     async def next_chunk(self) -> OutputChunk | None:
         """Waits for news. None: nothing to be shown came of it. Raises how the request ended."""
@@ -101,8 +110,11 @@ class OutputStream:
             if shown.num_tokens or shown.text or reader.must_move:
                 return self._chunk(shown.num_tokens, shown.text, must_move=reader.must_move)
             if end is not None:
+                self._check_start(self._index, end, self._cursor.num_releasable_tokens)
                 self._raise_unless_finished(end)
             return None
+        if end.visible_tokens >= 0:
+            self._check_start(self._index, end, end.visible_tokens)
         shown = self._cursor.finish(
             ids, visible_tokens=end.visible_tokens, visible_chars=end.visible_chars
         )
@@ -138,6 +150,17 @@ class OutputStream:
     def _digest(self) -> bytes:
         return self._hash.copy().digest()[:HASH_BYTES]
 
+    def _check_start(self, start: int, end: LogEnd, num_visible: int) -> None:
+        """No client has more than was ever visible, however the request has ended.
+
+        But for a log that is known to have lost tokens: that is told instead.
+        """
+        if start > num_visible and end.status != RequestStatus.DATA_LOSS:
+            raise IndexBeyondLog(
+                f"start_index {start} is beyond the {num_visible} visible tokens"
+                f" of request {self._reader.request_id}, which is {end.status}"
+            )
+
     def _raise_unless_finished(self, end: LogEnd) -> None:
         name = self._reader.request_id
         match end.status:
@@ -145,6 +168,8 @@ class OutputStream:
                 raise RequestCancelled(f"request {name} was cancelled")
             case RequestStatus.EXPIRED:
                 raise RequestExpired(f"request {name} did not finish before its deadline")
+            case RequestStatus.FAILED if end.finish is FinishReason.UNFIT:
+                raise RequestUnfit(f"request {name}: {end.error}")
             case RequestStatus.FAILED:
                 raise RequestFailed(f"request {name} failed: {end.error}")
             case RequestStatus.QUARANTINED:

@@ -78,6 +78,7 @@ async def serve(settings: SchedulerSettings) -> int:
                 durability=settings.durability,
                 claim_window=settings.claim_window,
                 retention_s=settings.retention_s,
+                unfit_timeout_ms=round(settings.unfit_timeout_s * 1000),
                 max_queued_requests=settings.max_queued_requests,
                 max_queued_tokens=settings.max_queued_tokens,
             )

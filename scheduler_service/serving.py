@@ -33,6 +33,8 @@ from shared.validation import (
     RequestLimits,
     check_fields,
     check_length,
+    check_request_id,
+    check_request_ids,
     check_token_ids,
 )
 
@@ -161,6 +163,7 @@ class Serving:
     # -- out ---------------------------------------------------------------------------------------
 
     async def spec_of(self, request_id: str) -> RequestSpec:
+        check_request_id(request_id)
         payload = await self._store.read_payload(request_id)
         if payload is None:
             raise RequestNotFound(f"no request {request_id!r}")
@@ -192,6 +195,7 @@ class Serving:
             raise RequestNotFound(f"no request {request_id!r}")
 
     async def cancel(self, request_ids: Sequence[str]) -> None:
+        check_request_ids(request_ids, self._limits)
         await self._store.cancel(request_ids)
 
     async def read(self, request_id: str) -> tuple[RequestSpec, LogSlice, OutputChunk]:

@@ -20,11 +20,13 @@ class StorePoll:
         self,
         context: DriverContext,
         committer: Committer,
+        capacity: int,
         replied: Callable[[DriverReply], None],
         is_live: Callable[[str], bool],
     ) -> None:
         self._context = context
         self._committer = committer
+        self._capacity = capacity
         self._replied = replied
         self._is_live = is_live
         self._rung = asyncio.Event()
@@ -59,7 +61,9 @@ class StorePoll:
     async def _reconcile(self) -> None:
         """Requests that the store gave to this worker without our hearing of it go back."""
         context, committer = self._context, self._committer
-        attached = await context.store.attach_driver(committer.fence, context.replica_id)
+        attached = await context.store.attach_driver(
+            committer.fence, context.replica_id, self._capacity
+        )
         self._must_reconcile = False
         awaited = committer.awaited()
         lost = [

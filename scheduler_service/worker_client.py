@@ -8,7 +8,7 @@ import grpc
 
 from scheduler_service.driver_values import WorkerLink
 from shared.errors import WorkerLost
-from shared.grpc_link import INTERNAL_CLIENT_OPTIONS, ClientLink
+from shared.grpc_link import INTERNAL_CLIENT_OPTIONS, ClientLink, tolerant
 from shared.pb import worker_pb2 as pb
 from shared.pb import worker_pb2_grpc
 from shared.types import WorkerDescription, WorkerStats
@@ -16,6 +16,8 @@ from shared.wire.plan import driver_message_to_pb
 from shared.wire.result import worker_message_from_pb
 from shared.wire.stats import description_from_pb, stats_from_pb
 
+# Opened by hand: with the stub's own deserializer a message that does not parse arrives as None.
+DRIVE = "/tokentide.v1.Worker/Drive"
 MAX_TOKENIZER_BYTES = 256 * 1024 * 1024
 
 
@@ -25,6 +27,11 @@ class WorkerClient:
         self._timeout_s = timeout_s
         self._channel = grpc.aio.insecure_channel(address, options=INTERNAL_CLIENT_OPTIONS)
         self._stub = worker_pb2_grpc.WorkerStub(self._channel)
+        self._open_drive = self._channel.stream_stream(
+            DRIVE,
+            request_serializer=pb.DriverMessage.SerializeToString,
+            response_deserializer=tolerant(pb.WorkerMessage.FromString),
+        )
 
     async def describe(self) -> WorkerDescription:
         try:
@@ -44,7 +51,9 @@ class WorkerClient:
             call.cancel()  # a dropped call that is not cancelled is never collected
 
     def drive(self) -> WorkerLink:
-        return ClientLink(self._stub.Drive(), worker_message_from_pb, driver_message_to_pb)
+        return ClientLink(
+            self._open_drive(), worker_message_from_pb, driver_message_to_pb, name=self.address
+        )
 
     async def fetch_tokenizer(self, into: Path) -> None:
         """Write the tokenizer files to a folder, each checked against its hash."""

@@ -69,7 +69,7 @@ class DataLoss(ServingError):
 
 
 class IndexBeyondLog(ServingError):
-    """The start index lies behind the end of a finished request."""
+    """The start index lies behind the visible end of a request that has ended."""
 
 
 class NoWorker(ServingError):

@@ -11,7 +11,7 @@ from shared.types import TokenIds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """What one request may ask for. All are inclusive."""
+    """What one request, or one call, may ask for. All are inclusive."""
 
     default_max_tokens: int = 256  # where the client names none; less where less fits
     max_prompt_chars: int = 1_000_000
@@ -27,6 +27,7 @@ class RequestLimits:
     max_disconnect_grace_ms: int = 24 * 3_600_000
     default_disconnect_grace_ms: int = 10_000
     max_salt_chars: int = 256
+    max_cancelled_ids: int = 10_000  # in one call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

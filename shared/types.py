@@ -21,6 +21,7 @@ class FinishReason(StrEnum):
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     ERROR = "error"
+    UNFIT = "unfit"  # no worker that is there can ever run it
 
 
 class ReleaseReason(StrEnum):

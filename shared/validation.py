@@ -23,6 +23,8 @@ __all__ = [
     "RequestLimits",
     "check_fields",
     "check_length",
+    "check_request_id",
+    "check_request_ids",
     "check_token_ids",
 ]
 
@@ -94,6 +96,23 @@ def check_token_ids(
     findings.raise_if_any()
 
 
+def check_request_id(request_id: str) -> None:
+    """The id of a request that was submitted: by the rule it was taken by. Raises InvalidRequest."""
+    findings = _Findings()
+    findings.check_name("request_id", request_id, is_required=True)
+    findings.raise_if_any()
+
+
+def check_request_ids(request_ids: Sequence[str], limits: RequestLimits) -> None:
+    """Many of them; none is fine. Raises InvalidRequest."""
+    findings = _Findings()
+    findings.check_count("request_ids", len(request_ids), limits.max_cancelled_ids)
+    findings.raise_if_any()  # the number bounds the work of looking at each
+    for index, request_id in enumerate(request_ids):
+        findings.check_name(f"request_ids[{index}]", request_id, is_required=True)
+    findings.raise_if_any()
+
+
 @dataclass(slots=True)
 class _Findings:
     """The violations found so far."""
@@ -121,8 +140,14 @@ class _Findings:
         elif not _is_unicode(text):
             self.add(path, "holds lone surrogates: it is not valid Unicode")
 
-    def check_name(self, path: str, name: str) -> None:
-        if name and not _NAME.fullmatch(name):
+    def check_count(self, path: str, count: int, most: int) -> None:
+        if count > most:
+            self.add(path, f"{count} of them, at most {most}")
+
+    def check_name(self, path: str, name: str, *, is_required: bool = False) -> None:
+        if not name and is_required:
+            self.add(path, "is empty")
+        elif name and not _NAME.fullmatch(name):
             self.add(path, f"{_short(name)} does not match [A-Za-z0-9._:-]{{1,128}}")
 
     def raise_if_any(self) -> None:
@@ -181,15 +206,12 @@ def _check_stopping(raw: RawRequest, limits: RequestLimits, findings: _Findings)
     findings.check_range("stopping.min_tokens", raw.min_tokens, 0, 2**31 - 1)
     if raw.max_tokens is not None and raw.min_tokens > raw.max_tokens:
         findings.add("stopping.min_tokens", "is more than max_tokens")
-    if len(raw.stop) > limits.max_stop_strings:
-        findings.add("stopping.stop", f"{len(raw.stop)} of them, at most {limits.max_stop_strings}")
+    findings.check_count("stopping.stop", len(raw.stop), limits.max_stop_strings)
     for index, stop in enumerate(raw.stop[: limits.max_stop_strings]):
         findings.check_text(f"stopping.stop[{index}]", stop, limits.max_stop_chars, least=1)
-    num_ids = len(raw.stop_token_ids)
-    if num_ids > limits.max_stop_token_ids:
-        findings.add(
-            "stopping.stop_token_ids", f"{num_ids} of them, at most {limits.max_stop_token_ids}"
-        )
+    findings.check_count(
+        "stopping.stop_token_ids", len(raw.stop_token_ids), limits.max_stop_token_ids
+    )
 
 
 def _check_delivery(raw: RawRequest, limits: RequestLimits, findings: _Findings) -> None:

@@ -25,6 +25,7 @@ from scheduler_service.store.limits import StoreLimits
 from scheduler_service.store.redis_store import RedisStore
 from shared.types import FinishReason, TokenIds
 
+CAPACITY = 100_000
 READER = Watch(replica_id="replica-a", nonce="reader", grace_ms=30_000)
 
 
@@ -110,6 +111,7 @@ def make_new_request(
     payload_hash: bytes | None = None,
     priority: int = 0,
     num_prompt_tokens: int = 10,
+    max_tokens: int = 100,
     timeout_ms: int = 0,
     watch: Watch | None = None,
     tenant: str = "tenant",
@@ -121,7 +123,7 @@ def make_new_request(
         priority=priority,
         tenant=tenant,
         num_prompt_tokens=num_prompt_tokens,
-        max_tokens=100,
+        max_tokens=max_tokens,
         timeout_ms=timeout_ms,
         watch=watch,
     )
@@ -145,10 +147,14 @@ def make_row(
 
 
 async def attach(
-    store: RequestStore, incarnation: str = "worker-1", epoch: int = 1, replica: str = "replica-a"
+    store: RequestStore,
+    incarnation: str = "worker-1",
+    epoch: int = 1,
+    replica: str = "replica-a",
+    capacity: int = CAPACITY,
 ) -> Fence:
     fence = Fence(incarnation, epoch)
-    await store.attach_driver(fence, replica)
+    await store.attach_driver(fence, replica, capacity)
     return fence
 
 

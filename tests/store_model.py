@@ -4,6 +4,7 @@ Used by simulations; `tests/contract` proves that it behaves like the real one.
 """
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +30,7 @@ from shared.errors import QueueFull, RequestConflict, StaleFence, StoreRefused
 from shared.types import Assignment, FinishReason
 
 LAPSE_LIMIT = 32
+SCAN_LIMIT = 1024
 SILENT_REPLICA_MS = 60_000
 LIVE = ("waiting", "running")
 NO_ASSIGNMENT = Assignment(0, 0)
@@ -36,6 +38,7 @@ STATUS = {
     FinishReason.CANCELLED: "cancelled",
     FinishReason.EXPIRED: "expired",
     FinishReason.ERROR: "failed",
+    FinishReason.UNFIT: "failed",
 }
 
 
@@ -65,6 +68,7 @@ class Request:
 class Worker:
     epoch: int
     replica_id: str
+    capacity: int
     beat: int = 0
     is_tombstoned: bool = False
 
@@ -86,6 +90,9 @@ class StoreModel:
         self.workers: dict[str, Worker] = {}
         self.replicas: dict[str, tuple[int, int]] = {}  # beat, time of it
         self.fingerprint: str | None = None
+        self.beats_until_ms: int | None = None
+        self.amnesty_until_ms = 0
+        self.capacity: tuple[int, int] | None = None  # of the largest worker, and since when
         self.num_arrivals = 0
         self.write_counter = 0
         self.listeners: list[tuple[str, asyncio.Queue[tuple[str, ...]]]] = []
@@ -166,14 +173,14 @@ class StoreModel:
 
     # Drivers.
 
-    async def attach_driver(self, fence: Fence, replica_id: str) -> AttachOutcome:
+    async def attach_driver(self, fence: Fence, replica_id: str, capacity: int) -> AttachOutcome:
         worker = self.workers.get(fence.incarnation)
         if worker is not None:
             is_repeat = (worker.epoch, worker.replica_id) == (fence.epoch, replica_id)
             if worker.is_tombstoned or not (is_repeat or worker.epoch < fence.epoch):
                 raise StaleFence(str(fence))
         beat = worker.beat if worker else 0
-        self.workers[fence.incarnation] = Worker(fence.epoch, replica_id, beat + 1)
+        self.workers[fence.incarnation] = Worker(fence.epoch, replica_id, capacity, beat + 1)
         running = [self._record(r) for r in self._running(fence.incarnation)]
         running.sort(key=lambda record: record.request_id)
         return AttachOutcome(running=tuple(running), reply=self._reply(fence, has_written=True))
@@ -258,15 +265,19 @@ class StoreModel:
         return tuple(sorted(i for i, w in self.workers.items() if not w.is_tombstoned))
 
     async def beat(self, replica_id: str) -> PoolTotals:
-        self._lapse()
         now = self.now_ms()
+        if self.beats_until_ms is not None and now > self.beats_until_ms:
+            self.amnesty_until_ms = now + self.limits.watch_lease_ms
+        self.beats_until_ms = now + self.limits.outage_ms
+        self._lapse()
+        self._end_unfit()
         beat, _ = self.replicas.get(replica_id, (0, 0))
         self.replicas[replica_id] = (beat + 1, now)
         self.replicas = {
             name: one for name, one in self.replicas.items() if now - one[1] <= SILENT_REPLICA_MS
         }
         self._seal()
-        window = self._window()
+        window = self._window(sys.maxsize)
         return PoolTotals(
             num_waiting=window.num_waiting,
             num_running=window.num_running,
@@ -333,13 +344,14 @@ class StoreModel:
             request.flag = reason
             self._ring_all = True
 
-    def _end_by(self, request: Request, reason: FinishReason) -> None:
+    def _end_by(self, request: Request, reason: FinishReason, error: str = "") -> None:
         row = CommitRow(
             request_id=request.new.request_id,
             assignment=request.assignment,
             index=0,
             token_ids=(),
             finish=reason,
+            error=error,
         )
         self._end(request, STATUS[reason], row)
 
@@ -350,10 +362,36 @@ class StoreModel:
         for request in sorted(expired, key=lambda r: r.deadline_ms or 0)[:LAPSE_LIMIT]:
             request.deadline_ms = None
             self._end_or_flag(request, FinishReason.EXPIRED)
+        if now < self.amnesty_until_ms or (
+            self.beats_until_ms is not None and now > self.beats_until_ms
+        ):
+            return
         lapsed = [r for r in live if r.watch_lapses_ms is not None and r.watch_lapses_ms <= now]
         for request in sorted(lapsed, key=lambda r: r.watch_lapses_ms or 0)[:LAPSE_LIMIT]:
             request.watch_lapses_ms = None
             self._end_or_flag(request, FinishReason.CANCELLED)
+
+    def _end_unfit(self) -> None:
+        capacities = [w.capacity for w in self.workers.values() if not w.is_tombstoned]
+        if not capacities:
+            self.capacity = None
+            return
+        now, largest = self.now_ms(), max(capacities)
+        if self.capacity is None or self.capacity[0] != largest:
+            self.capacity = largest, now
+            return
+        latest_ms = now - self.limits.unfit_timeout_ms
+        if self.capacity[1] > latest_ms:
+            return
+        unfit = [r for r in self._by_size() if _size(r) > largest]
+        for request in unfit[:LAPSE_LIMIT]:
+            if request.arrival_ms <= latest_ms:
+                new = request.new
+                error = (
+                    f"no worker can run {new.num_prompt_tokens} prompt tokens and {new.max_tokens}"
+                    f" new ones: the largest takes {largest} together"
+                )
+                self._end_by(request, FinishReason.UNFIT, error)
 
     def _return_to_queue(self, request: Request) -> None:
         if request.flag is not None:
@@ -428,13 +466,21 @@ class StoreModel:
             attempts=request.attempts,
         )
 
-    def _window(self) -> QueueWindow:
+    def _by_size(self) -> list[Request]:
+        waiting = [r for r in self.requests.values() if r.status == "waiting"]
+        return sorted(waiting, key=lambda r: (_size(r), r.new.request_id.encode()))
+
+    def _window(self, capacity: int) -> QueueWindow:
         waiting, now = self._waiting(), self.now_ms()
+        num_scanned = -(-SCAN_LIMIT // self.limits.claim_window) * self.limits.claim_window
+        fitting = [r for r in waiting[:num_scanned] if _size(r) <= capacity]
+        fitting = fitting or [r for r in self._by_size() if _size(r) <= capacity]
         return QueueWindow(
-            entries=tuple(_entry(r, now) for r in waiting[: self.limits.claim_window]),
+            entries=tuple(_entry(r, now) for r in fitting[: self.limits.claim_window]),
             num_waiting=len(waiting),
             num_running=sum(r.status == "running" for r in self.requests.values()),
             num_waiting_tokens=sum(_num_tokens(r) for r in waiting),
+            num_unfit=sum(_size(r) > capacity for r in waiting),
         )
 
     def _reply(self, fence: Fence, has_written: bool = False) -> DriverReply:
@@ -442,7 +488,7 @@ class StoreModel:
         flagged = [r for r in self._running(fence.incarnation) if r.flag is not None]
         flagged.sort(key=lambda request: request.new.request_id)
         return DriverReply(
-            window=self._window(),
+            window=self._window(self.workers[fence.incarnation].capacity),
             cancelled_ids=tuple(r.new.request_id for r in flagged),
             cancel_reasons=tuple(r.flag for r in flagged if r.flag is not None),
             marker=self.marker,
@@ -478,6 +524,10 @@ def _is_claimable(request: Request, incarnation: str, now_ms: int) -> bool:
     if request.status == "running":
         return request.worker == incarnation
     return request.deadline_ms is None or request.deadline_ms > now_ms
+
+
+def _size(request: Request) -> int:
+    return request.new.num_prompt_tokens + request.new.max_tokens
 
 
 def _num_tokens(request: Request) -> int:

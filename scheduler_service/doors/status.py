@@ -11,10 +11,11 @@ from typing import Any
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from shared.errors import GRPC_STATUS, InvalidRequest, MalformedMessage, ServingError
+from shared.grpc_link import Undecodable, tolerant
 
 logger = logging.getLogger(__name__)
 
@@ -23,13 +24,6 @@ DETAILS_KEY = "grpc-status-details-bin"
 RETRY_S = {"UNAVAILABLE": 1, "RESOURCE_EXHAUSTED": 1}
 MAX_VIOLATIONS = 16  # trailers should stay below 8 KiB
 MAX_MESSAGE_CHARS = 1024
-
-
-class Undecodable:
-    """Stands for a message that did not parse."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
 
 
 def status_of(error: ServingError) -> grpc.StatusCode:
@@ -87,20 +81,10 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         is_ours = handler_call_details.method.startswith(f"/{DOMAIN}.")
         if handler is None or handler.request_streaming or not is_ours:
             return handler  # health and reflection answer for themselves
-        tolerant = handler._replace(request_deserializer=_tolerant(handler.request_deserializer))
+        guarded = handler._replace(request_deserializer=tolerant(handler.request_deserializer))
         if handler.response_streaming:
-            return tolerant._replace(unary_stream=_guard_stream(handler.unary_stream))
-        return tolerant._replace(unary_unary=_guard_unary(handler.unary_unary))
-
-
-def _tolerant(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    def deserialize_or_mark(data: bytes) -> Any:
-        try:
-            return deserialize(data)
-        except DecodeError as error:
-            return Undecodable(str(error))
-
-    return deserialize_or_mark
+            return guarded._replace(unary_stream=_guard_stream(handler.unary_stream))
+        return guarded._replace(unary_unary=_guard_unary(handler.unary_unary))
 
 
 def _check_decoded(request: Any) -> None:

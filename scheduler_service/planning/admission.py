@@ -52,6 +52,12 @@ def can_ever_run(
     return limit is None
 
 
+def capacity(*, block_size: int, num_total_blocks: int, max_model_tokens: int) -> int:
+    """Most prompt and new tokens together of a request that `can_ever_run` lets in."""
+    most = num_total_blocks * block_size + 1  # the last sampled token needs no place
+    return min(most, max_model_tokens) if max_model_tokens else most
+
+
 def is_unfit(request: WaitingRequest, snapshot: Snapshot) -> bool:
     """It can never run on this worker."""
     return not can_ever_run(

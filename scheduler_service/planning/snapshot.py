@@ -103,6 +103,7 @@ class Snapshot:
     running: tuple[RunningSequence, ...] = ()
     waiting: tuple[WaitingRequest, ...] = ()  # the queue window, in rank order
     num_waiting_beyond: int = 0  # waiting requests behind the window
+    num_waiting_unfit: int = 0  # waiting requests that can never run here, left out of the window
     limits: Limits = field(default_factory=Limits)
     block_size: int = 16
     num_total_blocks: int

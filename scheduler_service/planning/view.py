@@ -113,6 +113,7 @@ class DriverView:
             running=tuple(s.as_running() for s in self._by_handle.values()),
             waiting=self.waiting.claimable(self._by_request),
             num_waiting_beyond=self.waiting.num_beyond,
+            num_waiting_unfit=self.waiting.num_unfit,
             limits=self.limits,
             block_size=self.block_size,
             num_total_blocks=self._blocks.total,

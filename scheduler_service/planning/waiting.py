@@ -15,22 +15,24 @@ MAX_NOTES = 4096  # waiting requests of which something is remembered; the oldes
 class WaitingView:
     window: tuple[WaitingRequest, ...] = ()
     num_waiting: int = 0
+    num_unfit: int = 0
     # Later requests that were let in here past a blocked one.
     _bypasses: dict[str, int] = field(default_factory=dict)
     # Tokens that were computed here before a preemption.
     _preempted_at: dict[str, int] = field(default_factory=dict)
 
-    def see(self, window: Iterable[WaitingRequest], num_waiting: int) -> None:
-        """The store's newest answer."""
+    def see(self, window: Iterable[WaitingRequest], num_waiting: int, num_unfit: int = 0) -> None:
+        """The store's newest answer. `num_unfit` of the waiting cannot run here: not in the window."""
         self.window = tuple(window)
         self.num_waiting = num_waiting
+        self.num_unfit = num_unfit
         for notes in (self._bypasses, self._preempted_at):
             while len(notes) > MAX_NOTES:
                 del notes[next(iter(notes))]
 
     @property
     def num_beyond(self) -> int:
-        return max(0, self.num_waiting - len(self.window))
+        return max(0, self.num_waiting - len(self.window) - self.num_unfit)
 
     def claimable(self, live: Container[str]) -> tuple[WaitingRequest, ...]:
         """The window without what lives here already, with the present bypass counts."""

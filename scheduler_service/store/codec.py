@@ -36,6 +36,7 @@ FINISHED_STATUS = {
     FinishReason.CANCELLED: "cancelled",
     FinishReason.EXPIRED: "expired",
     FinishReason.ERROR: "failed",
+    FinishReason.UNFIT: "failed",
 }
 MAX_PRIORITY = 4095  # either side of 0: rank = priority * 2^40 + arrival stays exact in a double
 
@@ -122,6 +123,7 @@ def driver_reply(reply: Sequence[Any]) -> DriverReply:
             num_waiting=num_waiting,
             num_running=num_running,
             num_waiting_tokens=num_waiting_tokens,
+            num_unfit=reply[9],
         ),
         cancelled_ids=tuple(request_id for request_id, _ in flags),
         cancel_reasons=tuple(FinishReason(reason) for _, reason in flags),

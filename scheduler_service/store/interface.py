@@ -58,12 +58,13 @@ class QueueEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueWindow:
-    """The first waiting requests, in rank order, and the queue's totals."""
+    """The first waiting requests that fit this worker, in rank order, and the queue's totals."""
 
     entries: tuple[QueueEntry, ...] = ()
     num_waiting: int = 0
     num_running: int = 0
     num_waiting_tokens: int = 0
+    num_unfit: int = 0  # of the waiting: too large for this worker, and not in the window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,8 +184,10 @@ class RequestStore(Protocol):
     async def attach_pool(self, fingerprint: str) -> None:
         """Tie the pool to one model. Raises StoreRefused if it is tied to another."""
 
-    async def attach_driver(self, fence: Fence, replica_id: str) -> AttachOutcome:
-        """The same (incarnation, epoch, replica) once more is a retry. Raises StaleFence if the
+    async def attach_driver(self, fence: Fence, replica_id: str, capacity: int) -> AttachOutcome:
+        """`capacity`: tokens of the largest request that the worker can run.
+
+        The same (incarnation, epoch, replica) once more is a retry. Raises StaleFence if the
         incarnation is tombstoned, or its epoch is not above the stored one."""
 
     async def poll(self, fence: Fence) -> DriverReply:
@@ -239,7 +242,9 @@ class RequestStore(Protocol):
     async def read_payload(self, request_id: str) -> bytes | None: ...
 
     async def beat(self, replica_id: str) -> PoolTotals:
-        """This replica lives; the answer says which others beat, and the queue's totals."""
+        """This replica lives; the answer says which others beat, and the queue's totals.
+
+        Ends what has lapsed, and what no attached worker can run."""
 
     async def leave(self, replica_id: str) -> None: ...
 

@@ -10,6 +10,8 @@ class StoreLimits:
     max_queued_requests: int = 10_000
     max_queued_tokens: int = 50_000_000
     watch_lease_ms: int = 15_000  # a watch not refreshed for so long is one that ended
+    outage_ms: int = 3_000  # no replica's beat for so long: then watches get a lease more
+    unfit_timeout_ms: int = 30_000  # no worker can run it for so long: ended
 
     def __post_init__(self) -> None:
         if min(self.claim_window, self.retention_s, self.watch_lease_ms) < 1:

@@ -167,8 +167,10 @@ class RedisStore:
 
     # Drivers.
 
-    async def attach_driver(self, fence: Fence, replica_id: str) -> AttachOutcome:
-        reply, records = await self._fenced("attach_driver", fence, replica_id, self._draw_marker())
+    async def attach_driver(self, fence: Fence, replica_id: str, capacity: int) -> AttachOutcome:
+        reply, records = await self._fenced(
+            "attach_driver", fence, replica_id, self._draw_marker(), capacity
+        )
         running = sorted(map(codec.running_record, records), key=lambda record: record.request_id)
         return AttachOutcome(running=tuple(running), reply=codec.driver_reply(reply))
 
@@ -229,7 +231,16 @@ class RedisStore:
         return tuple(sorted(name.decode() for name in names))
 
     async def beat(self, replica_id: str) -> PoolTotals:
-        reply = await self._call(self._driving, "beat", self._draw_marker(), replica_id)
+        limits = self._limits
+        reply = await self._call(
+            self._driving,
+            "beat",
+            self._draw_marker(),
+            replica_id,
+            limits.watch_lease_ms,
+            limits.outage_ms,
+            limits.unfit_timeout_ms,
+        )
         return codec.pool_totals(reply)
 
     async def leave(self, replica_id: str) -> None:

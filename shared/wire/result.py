@@ -36,6 +36,7 @@ _FINISH_TO_PB = {
     FinishReason.CANCELLED: pb.FINISH_REASON_CANCELLED,
     FinishReason.EXPIRED: pb.FINISH_REASON_EXPIRED,
     FinishReason.ERROR: pb.FINISH_REASON_ERROR,
+    FinishReason.UNFIT: pb.FINISH_REASON_UNFIT,
 }
 _FINISH_FROM_PB = {value: key for key, value in _FINISH_TO_PB.items()}
 _REFUSAL_TO_PB = {

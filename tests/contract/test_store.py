@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from fakes_store import (
+    CAPACITY,
     READER,
     StoreHarness,
     attach,
@@ -26,6 +27,7 @@ OpenStore = Callable[..., AbstractAsyncContextManager[StoreHarness]]
 POOL_KEYS = {
     "meta",
     "queue",
+    "sizes",
     "waiting",
     "workers",
     "replicas",
@@ -135,6 +137,75 @@ async def test_a_queue_entry_says_what_the_planner_needs(store: RequestStore) ->
     assert entry.remaining_ms is not None and entry.remaining_ms + entry.age_ms == 60_000
 
 
+async def test_a_driver_sees_only_what_its_worker_can_ever_run(open_store: OpenStore) -> None:
+    async with open_store(claim_window=3) as opened:
+        store = opened.store
+        small = await attach(store, "small", capacity=110)
+        large = await attach(store, "large", capacity=111)
+        await submit_all(store, *numbered("big", 20), num_prompt_tokens=11)
+        await submit_all(store, *numbered("r", 4))
+
+        for_small, for_large = (await store.poll(small)).window, (await store.poll(large)).window
+
+        assert [e.request_id for e in for_small.entries] == ["r0", "r1", "r2"]
+        assert [e.request_id for e in for_large.entries] == ["big0", "big1", "big2"]
+        assert (for_small.num_unfit, for_large.num_unfit) == (20, 0)
+        assert for_small.num_waiting == for_large.num_waiting == 24
+
+
+async def test_work_behind_a_thousand_unfit_requests_is_found(open_store: OpenStore) -> None:
+    async with open_store() as opened:
+        store = opened.store
+        fence = await attach(store, capacity=110)
+        await submit_all(store, *numbered("big", 1024), num_prompt_tokens=11)
+        await submit_all(store, "r0", "r1", num_prompt_tokens=10)
+        await submit_all(store, "small", num_prompt_tokens=1)
+
+        window = (await store.poll(fence)).window
+
+        assert [e.request_id for e in window.entries] == ["small", "r0", "r1"]
+        assert window.num_unfit == 1024
+
+
+async def test_what_no_worker_can_run_for_the_timeout_is_ended(open_store: OpenStore) -> None:
+    async with open_store(unfit_timeout_ms=60) as opened:
+        store = opened.store
+        await attach(store, "small", capacity=110)
+        large = await attach(store, "large", capacity=111)
+        await submit_all(store, "big", num_prompt_tokens=11)
+        await submit_all(store, "r1", num_prompt_tokens=10)
+        await store.beat("a")
+        await opened.pass_time(61)
+        await store.beat("a")
+        assert await status_of(store, "big") == "waiting"  # the large worker may come to it
+
+        await store.detach_worker(large)
+        await store.beat("a")  # from here on nobody can run it
+        assert await status_of(store, "big") == "waiting"
+        await opened.pass_time(61)
+        await store.beat("a")
+
+        (slice_,) = await store.read_logs([("big", 0)])
+        assert slice_ is not None
+        assert (slice_.status, slice_.finish) == ("failed", FinishReason.UNFIT)
+        assert "11 prompt tokens and 100 new ones: the largest takes 110" in slice_.error
+        assert await status_of(store, "r1") == "waiting"
+
+
+async def test_without_any_worker_nothing_is_unfit(open_store: OpenStore) -> None:
+    async with open_store(unfit_timeout_ms=20) as opened:
+        store = opened.store
+        fence = await attach(store, capacity=1)
+        await submit_all(store, "r1")
+        await store.beat("a")
+        await store.detach_worker(fence)
+        for _ in range(3):
+            await opened.pass_time(21)
+            await store.beat("a")
+
+        assert await status_of(store, "r1") == "waiting"
+
+
 async def test_claim_takes_only_what_still_waits(store: RequestStore) -> None:
     first, second = await attach(store, "worker-1"), await attach(store, "worker-2")
     await submit_all(store, "r1", "r2", "r3")
@@ -206,12 +277,12 @@ async def test_a_stale_fence_changes_nothing(store: RequestStore) -> None:
 async def test_attach_wants_a_higher_epoch_but_may_be_repeated(store: RequestStore) -> None:
     await attach(store, epoch=5)
 
-    await store.attach_driver(Fence("worker-1", 5), "replica-a")
+    await store.attach_driver(Fence("worker-1", 5), "replica-a", CAPACITY)
     with pytest.raises(StaleFence):
-        await store.attach_driver(Fence("worker-1", 5), "replica-b")
+        await store.attach_driver(Fence("worker-1", 5), "replica-b", CAPACITY)
     with pytest.raises(StaleFence):
-        await store.attach_driver(Fence("worker-1", 4), "replica-a")
-    await store.attach_driver(Fence("worker-1", 6), "replica-b")
+        await store.attach_driver(Fence("worker-1", 4), "replica-a", CAPACITY)
+    await store.attach_driver(Fence("worker-1", 6), "replica-b", CAPACITY)
 
 
 async def test_an_unknown_worker_has_no_fence(store: RequestStore) -> None:
@@ -224,7 +295,7 @@ async def test_a_takeover_learns_what_runs_with_its_log(store: RequestStore) -> 
     (one, two) = await run_all(store, fence, "r1", "r2")
     await store.commit(fence, [make_row(two, 0, (7, 2**32 - 1))])
 
-    outcome = await store.attach_driver(Fence("worker-1", 2), "replica-b")
+    outcome = await store.attach_driver(Fence("worker-1", 2), "replica-b", CAPACITY)
 
     assert [record.request_id for record in outcome.running] == ["r1", "r2"]
     assert [record.assignment for record in outcome.running] == [one.assignment, two.assignment]
@@ -567,6 +638,31 @@ async def test_a_watch_that_is_not_refreshed_lapses_after_lease_and_grace(
         assert await status_of(store, "patient") == "waiting"
 
 
+async def test_after_an_outage_watches_have_a_lease_to_be_refreshed(open_store: OpenStore) -> None:
+    async with open_store(watch_lease_ms=50, outage_ms=100) as opened:
+        store = opened.store
+        fence = await attach(store)
+        watch = Watch(replica_id="replica-a", nonce="n1", grace_ms=0)
+        await submit_all(store, "refreshed", "forgotten", watch=watch)
+        await store.beat("a")
+        await opened.pass_time(101)  # no replica reached the store
+
+        await store.poll(fence)
+        await store.beat("a")
+        await store.poll(fence)
+        refreshed = [await status_of(store, name) for name in ("refreshed", "forgotten")]
+        for _ in range(2):
+            await store.refresh_watches("replica-a", [("refreshed", "n1")])
+            await opened.pass_time(26)
+            await store.beat("a")
+        await store.poll(fence)
+
+        assert refreshed == ["waiting", "waiting"]
+        assert await status_of(store, "forgotten") == "cancelled"
+        if opened.clock is not None:  # the real one may have stood for longer
+            assert await status_of(store, "refreshed") == "waiting"
+
+
 async def test_a_refresh_keeps_only_the_present_watch(open_store: OpenStore) -> None:
     async with open_store(watch_lease_ms=20) as opened:
         store = opened.store
@@ -710,7 +806,7 @@ async def test_reclaim_tombstones_and_returns_the_requests_in_front(store: Reque
     with pytest.raises(StaleFence):
         await store.commit(fence, [make_row(record, 0, (1,))])
     with pytest.raises(StaleFence):
-        await store.attach_driver(Fence("worker-1", 99), "replica-a")
+        await store.attach_driver(Fence("worker-1", 99), "replica-a", CAPACITY)
 
 
 async def test_a_committed_token_resets_attempts_and_preemption_does_not_touch_them(
@@ -727,7 +823,7 @@ async def test_a_committed_token_resets_attempts_and_preemption_does_not_touch_t
     assert entry.attempts == 1
     (record,) = (await store.claim(fence, ["r1"])).claimed
     await store.commit(fence, [make_row(record, 0, (1,))])
-    (running,) = (await store.attach_driver(fence, "replica-a")).running
+    (running,) = (await store.attach_driver(fence, "replica-a", CAPACITY)).running
     assert running.attempts == 0
     assert (await store.commit(fence, [make_row(record, 1, (2,))])).statuses == ("appended",)
     (entry,) = (await store.requeue(fence, ["r1"])).window.entries

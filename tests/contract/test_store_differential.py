@@ -103,6 +103,7 @@ class Caller:
             timeout_ms=self.source.choice([0, 0, 0, 0, 1, 900_000]),
             watch=self.source.choice([None, self.draw_watch_value()]),
             tenant=self.source.choice("xyz"),
+            max_tokens=self.source.choice([10, 50, 100]),
         )
         return lambda store: store.submit(request)
 
@@ -110,7 +111,8 @@ class Caller:
         worker, replica = self.source.choice(list(self.epochs)), self.source.choice("ab")
         self.epochs[worker] = max(1, self.epochs[worker] + self.source.choice([0, 1]))
         fence = Fence(worker, self.epochs[worker])
-        return lambda store: store.attach_driver(fence, replica)
+        capacity = self.source.choice([60, 115, 1_000])
+        return lambda store: store.attach_driver(fence, replica, capacity)
 
     def draw_poll(self) -> Call:
         fence = self.fence()
@@ -224,6 +226,7 @@ async def answer_of(harness: StoreHarness, call: Call) -> Any:
 async def test_the_model_answers_like_the_real_store(valkey_url: str, seed: int) -> None:
     caller = Caller(random.Random(seed))
     limits = {"claim_window": 5, "max_queued_requests": 9, "max_queued_tokens": 100}
+    limits |= {"outage_ms": 3_600_000}  # a slow machine is none
     async with (
         open_model(seed, **limits) as model,
         open_redis(valkey_url, seed, **limits) as real,

@@ -121,6 +121,38 @@ async def test_an_unknown_request_is_not_found_but_cancelling_it_is_fine(stub):
     await stub.Cancel(pb.CancelRequest(request_ids=["nobody"]))
 
 
+def calls_with_id(stub, request_id):
+    """All that take the id of a request, and the field it goes in."""
+    return [
+        (stub.Generate(pb.GenerateRequest(text="a", request_id=request_id)), "request_id"),
+        (stub.Submit(pb.GenerateRequest(text="a", request_id=request_id)), "request_id"),
+        (stub.Follow(pb.FollowRequest(request_id=request_id)), "request_id"),
+        (stub.GetRequest(pb.GetRequestRequest(request_id=request_id)), "request_id"),
+        (stub.Cancel(pb.CancelRequest(request_ids=["a", request_id])), "request_ids[1]"),
+    ]
+
+
+@pytest.mark.parametrize("request_id", ["", "a b", "{tokentide}", "x" * 129, "é"])
+async def test_every_method_judges_the_id_it_is_given(stub, request_id):
+    num_drawing = 0 if request_id else 2  # Generate and Submit draw an id that is left out
+    for call, field in calls_with_id(stub, request_id)[num_drawing:]:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await (call.read() if hasattr(call, "read") else call)
+
+        assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert list(violations_of(raised.value)) == [field]
+
+
+async def test_no_more_ids_are_cancelled_at_once_than_the_contract_says(stub):
+    await stub.Cancel(pb.CancelRequest(request_ids=["nobody"] * 10_000))
+
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await stub.Cancel(pb.CancelRequest(request_ids=["nobody"] * 10_001))
+
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert list(violations_of(raised.value)) == ["request_ids"]
+
+
 async def test_the_same_id_with_other_fields_already_exists(stub):
     first = pb.GenerateRequest(text="a", request_id="twice", stopping=pb.Stopping(max_tokens=2))
     assert (await stub.Submit(first)).created
@@ -200,6 +232,32 @@ async def test_follow_with_another_prefix_is_data_loss_and_beyond_the_end_out_of
             async for _ in stub.Follow(follow):
                 pass
         assert raised.value.code().name == code
+
+
+async def test_follow_goes_to_the_visible_end_and_not_to_a_withheld_stop_token(stub):
+    plain = pb.GenerateRequest(
+        text="hello", sampling=pb.Sampling(temperature=0), stopping=pb.Stopping(max_tokens=8)
+    )
+    ids = [i async for chunk in stub.Generate(plain) for i in chunk.token_ids]
+    stopped = pb.GenerateRequest(
+        text="hello",
+        request_id="stop-token",
+        sampling=pb.Sampling(temperature=0),
+        stopping=pb.Stopping(max_tokens=8, stop_token_ids=[ids[-1]]),
+    )
+    chunks = [chunk async for chunk in stub.Generate(stopped)]
+    assert chunks[-1].finish.cause == pb.FINISH_CAUSE_STOP_TOKEN
+    num_visible = chunks[-1].finish.usage.num_output_tokens
+
+    at_end = pb.FollowRequest(request_id="stop-token", start_index=num_visible)
+    last = [chunk async for chunk in stub.Follow(at_end)][-1]
+    beyond = pb.FollowRequest(request_id="stop-token", start_index=num_visible + 1)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        async for _ in stub.Follow(beyond):
+            pass
+
+    assert last.finish == chunks[-1].finish
+    assert raised.value.code() is grpc.StatusCode.OUT_OF_RANGE
 
 
 async def test_a_stop_string_is_withheld_and_streamed_text_is_the_stored_text(stub):

@@ -31,6 +31,7 @@ from worker_service.session_values import SessionLimits
 
 MODEL = "fake"
 BLOCK_SIZE = 16
+NUM_BLOCKS = 48
 MAX_MODEL_TOKENS = 4096
 
 
@@ -69,11 +70,11 @@ class SimCompute:
 
 
 class SimWorker:
-    def __init__(self, cluster: "Cluster", address: str) -> None:
+    def __init__(self, cluster: "Cluster", address: str, num_blocks: int) -> None:
         self.address = address
         self.life = Life(address)
         self._rng = cluster.rng
-        self.compute = SimCompute(FakeWorker(num_blocks=48), cluster.rng, cluster.auditor)
+        self.compute = SimCompute(FakeWorker(num_blocks=num_blocks), cluster.rng, cluster.auditor)
         self.compute.incarnation = cluster.draw_name()
         description = WorkerDescription(
             incarnation=self.compute.incarnation,
@@ -83,7 +84,7 @@ class SimWorker:
             dtype="float32",
             device="none",
             block_size=BLOCK_SIZE,
-            num_blocks=48,
+            num_blocks=num_blocks,
             max_model_tokens=MAX_MODEL_TOKENS,
             logits_width=1000,
             eos_token_ids=(),
@@ -166,7 +167,7 @@ class SimReplica:
             delivery=self.delivery,
             replica_id=replica_id,
             limits=RequestLimits(),
-            capacities=lambda: [Capacity(BLOCK_SIZE, 48, MAX_MODEL_TOKENS)],
+            capacities=lambda: [Capacity(BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_TOKENS)],
         )
         self.serving.model = ServedModel(
             name=MODEL,
@@ -299,7 +300,10 @@ def _chunk(request_id: str, output: OutputChunk) -> Chunk:
 
 
 class Cluster:
-    def __init__(self, seed: int, *, num_replicas: int = 2, num_workers: int = 2) -> None:
+    def __init__(
+        self, seed: int, *, num_replicas: int = 2, num_blocks: tuple[int, ...] = (NUM_BLOCKS,) * 2
+    ) -> None:
+        """`num_blocks`: of each worker."""
         self.rng = random.Random(seed)
         self.max_delay_s = self.rng.choice((0.001, 0.01, 0.05))
         self.auditor = Auditor()
@@ -310,9 +314,10 @@ class Cluster:
         )
         self.auditor.store = self.store
         self._names = itertools.count()
-        self.addresses = [f"worker-{n}" for n in range(num_workers)]
+        self.num_blocks = {f"worker-{n}": num for n, num in enumerate(num_blocks)}
+        self.addresses = list(self.num_blocks)
         self.replica_ids = [f"replica-{n}" for n in range(num_replicas)]
-        self.workers = {a: SimWorker(self, a) for a in self.addresses}
+        self.workers = {a: SimWorker(self, a, n) for a, n in self.num_blocks.items()}
         self.replicas = {r: SimReplica(self, r) for r in self.replica_ids}
 
     def draw_name(self) -> str:
@@ -333,10 +338,14 @@ class Cluster:
         await self.workers[address].life.kill()
 
     def restart_worker(self, address: str) -> None:
-        self.workers[address] = SimWorker(self, address)
+        self.workers[address] = SimWorker(self, address, self.num_blocks[address])
 
     def replica_driving(self, address: str) -> str | None:
         return self.workers[address].session.stats().driver or None
+
+    def set_store_reachable(self, is_reachable: bool) -> None:
+        for replica in self.replicas.values():
+            replica.store.is_reachable = is_reachable
 
     async def stop(self) -> None:
         lives = [r.life for r in self.replicas.values()] + [w.life for w in self.workers.values()]

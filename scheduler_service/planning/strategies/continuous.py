@@ -38,6 +38,8 @@ class ContinuousStrategy:
             _admit(snapshot, live, draft)
         if snapshot.num_waiting_beyond:
             draft.skip("", SkipReason.BEYOND_WINDOW, snapshot.num_waiting_beyond)
+        if snapshot.num_waiting_unfit:
+            draft.skip("", SkipReason.UNFIT_HERE, snapshot.num_waiting_unfit)
         return draft.decision()
 
 

@@ -4,15 +4,18 @@
 --          share one hash tag and one slot.
 -- ARGV[1]  retention_s: how long an ended request is kept
 --
--- meta                 hash: marker, write_counter, fingerprint, arrivals, num_running, num_waiting_tokens
+-- meta                 hash: marker, write_counter, fingerprint, arrivals, num_running, num_waiting_tokens;
+--                      beats_until: the replicas' beats are unbroken until then; amnesty_until: no watch lapses before;
+--                      capacity, capacity_since: most tokens that a request may have on some worker, and since when
 -- queue                zset: waiting ids by rank = priority * 2^40 + arrival (exact in a double)
 -- waiting              hash: id -> packed entry of the queue window (pack_entry)
+-- sizes                zset: waiting ids by the most tokens they can come to have (prompt + max_tokens)
 -- request:<id>         hash: the record
 -- tokens:<id>          string: output ids, u32 little-endian each; length / 4 is the next index
 -- running:<incarnation> hash: id -> "<counter>:<nonce> <attempts>"
 -- flags:<incarnation>  hash: id -> why its driver has to end it: cancelled, expired
 -- workers              set: incarnations attached and not tombstoned
--- worker:<incarnation> hash: epoch, replica, beat, tombstone
+-- worker:<incarnation> hash: epoch, replica, beat, capacity (tokens of the largest request it can run), tombstone
 -- deadlines            zset: ids by deadline, ms of the store's clock
 -- watches              zset: ids by the time their watch lapses, ms of the store's clock
 -- watchers             hash: id -> replica that reads it
@@ -21,7 +24,8 @@
 -- bell:<replica>       channel: ids that progressed or ended, each behind its length (u32 LE)
 -- bell:all             channel: empty message, drivers look again
 
-local LAPSE_LIMIT = 32 -- lapsed deadlines, and as many watches, ended in one call
+local LAPSE_LIMIT = 32 -- lapsed deadlines, as many watches and as many unfit requests, ended in one call
+local SCAN_LIMIT = 1024 -- waiting requests looked at for a window, where some do not fit the worker
 local PRIORITY_STEP = 1099511627776 -- 2^40 arrivals before priorities would mix
 local ENTRY = "<I4I4I4I8I8I4i4"
 
@@ -87,6 +91,7 @@ end
 local function enter_queue(call, id, rank, record, num_output_tokens)
   redis.call("ZADD", call.p .. "queue", rank, id)
   redis.call("HSET", call.p .. "waiting", id, pack_entry(record, num_output_tokens))
+  redis.call("ZADD", call.p .. "sizes", int(record.num_prompt_tokens + record.max_tokens), id)
   call.tokens_delta = call.tokens_delta + record.num_prompt_tokens + num_output_tokens
   call.ring_all = true
   call.wrote = true
@@ -98,6 +103,7 @@ local function leave_queue(call, id)
   if not entry then return nil end
   redis.call("ZREM", call.p .. "queue", id)
   redis.call("HDEL", call.p .. "waiting", id)
+  redis.call("ZREM", call.p .. "sizes", id)
   local num_prompt_tokens, num_output_tokens = struct.unpack("<I4I4", entry)
   call.tokens_delta = call.tokens_delta - num_prompt_tokens - num_output_tokens
   call.wrote = true
@@ -148,12 +154,20 @@ local function end_or_flag(call, id, reason)
   end
 end
 
+-- Watches are times of the store's clock, which runs on while no replica reaches the store and nobody can refresh one.
+-- So none lapses while the replicas' beats are broken, nor for a lease after that.
+local function may_watches_lapse(call)
+  local meta = redis.call("HMGET", call.p .. "meta", "beats_until", "amnesty_until")
+  return call.now <= tonumber(meta[1] or call.now) and call.now >= tonumber(meta[2] or 0)
+end
+
 -- Ends what has lapsed by the store's clock, a bounded number a call.
 local function lapse(call)
   local kinds = {{"deadlines", "expired"}, {"watches", "cancelled"}}
   for _, kind in ipairs(kinds) do
     local key = call.p .. kind[1]
     local ids = redis.call("ZRANGEBYSCORE", key, "-inf", int(call.now), "LIMIT", 0, LAPSE_LIMIT)
+    if #ids > 0 and kind[1] == "watches" and not may_watches_lapse(call) then ids = {} end
     for _, id in ipairs(ids) do
       end_or_flag(call, id, kind[2])
       redis.call("ZREM", key, id)
@@ -183,20 +197,53 @@ local function return_to_queue(call, id, incarnation, more_attempts)
 end
 
 local function is_current(call, incarnation, epoch)
-  local worker = redis.call("HMGET", call.p .. "worker:" .. incarnation, "epoch", "tombstone")
+  local worker = redis.call("HMGET", call.p .. "worker:" .. incarnation, "epoch", "tombstone", "capacity")
+  call.capacity = worker[3]
   return worker[1] == epoch and not worker[2]
 end
 
--- Seals the call. Returns now, marker, write counter, waiting, running, waiting tokens, ids, entries, flags.
+local function entries_of(call, ids)
+  if #ids == 0 then return {} end
+  return redis.call("HMGET", call.p .. "waiting", unpack(ids))
+end
+
+-- The first waiting requests by rank among those that fit the worker, and how many do not. Where the first
+-- SCAN_LIMIT are all too large for it: the smallest that wait.
+local function queue_window(call, claim_window)
+  local queue, sizes = call.p .. "queue", call.p .. "sizes"
+  local num_unfit = redis.call("ZCOUNT", sizes, "(" .. call.capacity, "+inf")
+  if num_unfit == 0 then
+    local ids = redis.call("ZRANGE", queue, 0, claim_window - 1)
+    return ids, entries_of(call, ids), 0
+  end
+  local capacity, ids, entries = tonumber(call.capacity), {}, {}
+  for first = 0, SCAN_LIMIT - 1, claim_window do
+    local page = redis.call("ZRANGE", queue, first, first + claim_window - 1)
+    for i, entry in ipairs(entries_of(call, page)) do
+      local num_prompt_tokens, _, max_tokens = struct.unpack("<I4I4I4", entry)
+      if num_prompt_tokens + max_tokens <= capacity and #ids < claim_window then
+        ids[#ids + 1] = page[i]
+        entries[#entries + 1] = entry
+      end
+    end
+    if #ids == claim_window or #page < claim_window then break end
+  end
+  if #ids == 0 then
+    ids = redis.call("ZRANGEBYSCORE", sizes, "-inf", call.capacity, "LIMIT", 0, claim_window)
+    entries = entries_of(call, ids)
+  end
+  return ids, entries, num_unfit
+end
+
+-- Seals the call. Returns now, marker, write counter, waiting, running, waiting tokens, ids, entries, flags, and how
+-- many of the waiting do not fit the worker.
 local function driver_reply(call, incarnation, claim_window)
   local write_counter = seal(call)
   local meta = redis.call("HMGET", call.p .. "meta", "marker", "num_running", "num_waiting_tokens")
-  local ids = redis.call("ZRANGE", call.p .. "queue", 0, tonumber(claim_window) - 1)
-  local entries = {}
-  if #ids > 0 then entries = redis.call("HMGET", call.p .. "waiting", unpack(ids)) end
+  local ids, entries, num_unfit = queue_window(call, tonumber(claim_window))
   return {
     call.now, meta[1] or "", write_counter, redis.call("ZCARD", call.p .. "queue"), tonumber(meta[2] or 0),
-    tonumber(meta[3] or 0), ids, entries, redis.call("HGETALL", call.p .. "flags:" .. incarnation),
+    tonumber(meta[3] or 0), ids, entries, redis.call("HGETALL", call.p .. "flags:" .. incarnation), num_unfit,
   }
 end
 

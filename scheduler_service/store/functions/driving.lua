@@ -10,7 +10,7 @@ local function open_fenced(keys, args)
   return call
 end
 
--- ARGV  ..., replica, marker
+-- ARGV  ..., replica, marker, capacity
 -- returns  {"ok", reply, {running records}}
 local function attach_driver(keys, args)
   local call = open_call(keys, args)
@@ -23,7 +23,8 @@ local function attach_driver(keys, args)
     if stored > epoch or (stored == epoch and worker[2] ~= args[5]) then return {"stale"} end
   end
   ensure_marker(call, args[6])
-  redis.call("HSET", key, "epoch", args[4], "replica", args[5])
+  call.capacity = args[7]
+  redis.call("HSET", key, "epoch", args[4], "replica", args[5], "capacity", call.capacity)
   redis.call("HINCRBY", key, "beat", 1)
   redis.call("SADD", call.p .. "workers", args[3])
   call.wrote = true

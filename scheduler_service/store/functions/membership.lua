@@ -57,12 +57,60 @@ local function read_worker_beat(keys, args)
   return {worker[1], worker[2]}
 end
 
--- ARGV  retention_s, marker, replica
+-- The largest capacity of an attached worker; nil without any.
+local function largest_capacity(call)
+  local largest
+  for _, incarnation in ipairs(redis.call("SMEMBERS", call.p .. "workers")) do
+    local capacity = tonumber(redis.call("HGET", call.p .. "worker:" .. incarnation, "capacity"))
+    if capacity and capacity > (largest or 0) then largest = capacity end
+  end
+  return largest
+end
+
+-- Ends what no attached worker has been able to run for so long. Without any worker nothing is unfit: it waits.
+local function end_unfit(call, timeout_ms)
+  local meta = call.p .. "meta"
+  local capacity = largest_capacity(call)
+  local known = redis.call("HMGET", meta, "capacity", "capacity_since")
+  if not capacity then
+    if known[1] then redis.call("HDEL", meta, "capacity", "capacity_since") end
+    return
+  end
+  if tonumber(known[1]) ~= capacity then
+    redis.call("HSET", meta, "capacity", int(capacity), "capacity_since", int(call.now))
+    return
+  end
+  local latest = call.now - tonumber(timeout_ms)
+  if tonumber(known[2]) > latest then return end
+  local ids = redis.call("ZRANGEBYSCORE", call.p .. "sizes", "(" .. int(capacity), "+inf", "LIMIT", 0, LAPSE_LIMIT)
+  for _, id in ipairs(ids) do
+    local record = redis.call("HMGET", call.p .. "request:" .. id, "arrival", "num_prompt_tokens", "max_tokens")
+    if tonumber(record[1]) <= latest then
+      end_request(call, id, "failed", "unfit", {"error", string.format(
+        "no worker can run %s prompt tokens and %s new ones: the largest takes %s together", record[2], record[3],
+        int(capacity))})
+    end
+  end
+end
+
+-- An outage of the store, or of all replicas, shows in the beats: then watches get a lease more.
+local function note_beat(call, lease_ms, outage_ms)
+  local meta = call.p .. "meta"
+  local beats_until = redis.call("HGET", meta, "beats_until")
+  if beats_until and call.now > tonumber(beats_until) then
+    redis.call("HSET", meta, "amnesty_until", int(call.now + lease_ms))
+  end
+  redis.call("HSET", meta, "beats_until", int(call.now + outage_ms))
+end
+
+-- ARGV  retention_s, marker, replica, lease_ms, outage_ms, unfit_timeout_ms
 -- returns  {waiting, running, waiting tokens, replicas: flat name, beat}
 local function beat(keys, args)
   local call = open_call(keys, args)
   ensure_marker(call, args[2])
+  note_beat(call, args[4], args[5])
   lapse(call)
+  end_unfit(call, args[6])
   local key = call.p .. "replicas"
   local count = tonumber(string.match(redis.call("HGET", key, args[3]) or "0 0", "^(%d+)")) + 1
   redis.call("HSET", key, args[3], int(count) .. " " .. int(call.now))

@@ -5,6 +5,7 @@ import itertools
 from dataclasses import dataclass, field
 
 import pytest
+from fakes_store import CAPACITY
 from store_model import StoreModel
 from virtual_clock import VirtualClockLoop
 
@@ -47,7 +48,7 @@ class FlakyStore:
 async def open_committer(failures=()):
     nonces = itertools.count(1)
     model = StoreModel(now_ms=lambda: 0, draw_nonce=lambda: next(nonces))
-    await model.attach_driver(FENCE, "a")
+    await model.attach_driver(FENCE, "a", CAPACITY)
     request = NewRequest(
         request_id="r", payload_hash=b"h", payload=b"p", num_prompt_tokens=1, max_tokens=100
     )
@@ -163,7 +164,7 @@ def test_requeues_follow_the_rows_that_came_with_them():
 def test_a_stale_fence_ends_it():
     async def scenario():
         model, committer, _, assignment = await open_committer()
-        await model.attach_driver(Fence("w", 2), "b")
+        await model.attach_driver(Fence("w", 2), "b", CAPACITY)
         committer.put(1, [make_row(assignment, 0, [1])])
         return (await drain(committer)).exception()
 

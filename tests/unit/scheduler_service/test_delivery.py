@@ -5,6 +5,7 @@ import itertools
 import random
 
 import pytest
+from fakes_store import CAPACITY
 from store_model import StoreModel
 
 from scheduler_service.delivery import Delivery, Reader
@@ -56,7 +57,7 @@ def test_ids_put_back_are_read_first():
 async def store():
     nonces = itertools.count(1)
     model = StoreModel(now_ms=lambda: 0, draw_nonce=lambda: next(nonces))
-    await model.attach_driver(Fence("w", 1), "a")
+    await model.attach_driver(Fence("w", 1), "a", CAPACITY)
     return model
 
 

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from shared.blocks import blocks_to_run
 from shared.errors import InvalidRequest
 from shared.request_fields import Capacity, RawRequest, RequestLimits
-from shared.validation import check_fields, check_length, check_token_ids
+from shared.validation import (
+    check_fields,
+    check_length,
+    check_request_id,
+    check_request_ids,
+    check_token_ids,
+)
 
 LIMITS = RequestLimits()
 WORKER = Capacity(block_size=16, num_blocks=10, max_model_tokens=1000)  # takes 161 tokens
@@ -268,3 +274,32 @@ def test_nothing_but_invalid_request_is_raised_for_lengths(prompt, output, worke
         check_token_ids(ids, ids, 49_152)
     except InvalidRequest as error:
         assert error.violations
+
+
+BAD_IDS = ["", "a b", "{pool}", "a\n", "x" * 129, "\ud800"]
+
+
+@pytest.mark.parametrize("request_id", BAD_IDS)
+def test_the_id_of_a_request_that_should_be_there_is_judged_as_at_its_submit(request_id):
+    with pytest.raises(InvalidRequest) as raised:
+        check_request_id(request_id)
+
+    assert [v.field for v in raised.value.violations] == ["request_id"]
+    check_request_id("A.z:0_9-")
+
+
+def test_each_of_many_ids_is_judged():
+    with pytest.raises(InvalidRequest) as raised:
+        check_request_ids(["fine", *BAD_IDS, "fine"], LIMITS)
+
+    fields = [v.field for v in raised.value.violations]
+    assert fields == [f"request_ids[{index}]" for index in range(1, 1 + len(BAD_IDS))]
+
+
+def test_too_many_ids_are_refused_and_none_are_fine():
+    limits = RequestLimits(max_cancelled_ids=3)
+
+    check_request_ids([], limits)
+    check_request_ids(["a", "b", "c"], limits)
+    with pytest.raises(InvalidRequest, match="request_ids: 4 of them, at most 3"):
+        check_request_ids(["a", "b", "c", ""], limits)

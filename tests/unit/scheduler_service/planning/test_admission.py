@@ -9,6 +9,7 @@ from scheduler_service.planning.admission import (
     AdmissionLimit,
     admission_blocks,
     can_ever_run,
+    capacity,
     exceeded_limit,
     is_unfit,
     watermark_blocks,
@@ -34,6 +35,27 @@ def test_prompt_and_output_must_fit_the_model() -> None:
 
 def test_a_model_without_a_limit_takes_what_the_cache_takes() -> None:
     assert can_ever_run(100, 61, **WORKER | {"max_model_tokens": 0})
+
+
+@given(
+    st.integers(1, 300),
+    st.integers(1, 300),
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.sampled_from([0, 10, 100, 300]),
+)
+def test_capacity_is_the_formula_as_one_number(
+    num_prompt_tokens: int, max_tokens: int, block_size: int, num_blocks: int, max_model: int
+) -> None:
+    worker = {
+        "block_size": block_size,
+        "num_total_blocks": num_blocks,
+        "max_model_tokens": max_model,
+    }
+
+    fits = num_prompt_tokens + max_tokens <= capacity(**worker)
+
+    assert fits == can_ever_run(num_prompt_tokens, max_tokens, **worker)
 
 
 def test_run_time_asks_the_formula_of_submit() -> None:

@@ -1,7 +1,11 @@
 """The server that we start: private, durable, and gone when it is stopped."""
 
 import os
+import select
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +29,54 @@ async def test_what_was_submitted_survives_a_kill(tmp_path: Path) -> None:
     with EmbeddedStore.start(tmp_path) as server:
         async with RedisStore.connect(server.url) as store:
             assert (await store.submit(REQUEST)).created is False
+
+
+async def test_a_restarted_server_has_its_data_and_is_where_it_was(tmp_path: Path) -> None:
+    with EmbeddedStore.start(tmp_path) as server:
+        async with RedisStore.connect(server.tcp_url) as store:
+            await store.submit(REQUEST)
+        killed = server.pid
+        os.kill(killed, signal.SIGKILL)
+        os.waitid(os.P_PID, killed, os.WEXITED | os.WNOWAIT)
+        assert server.exit_status == -signal.SIGKILL
+
+        server.restart()
+
+        assert server.pid != killed
+        assert server.exit_status is None
+        for url in (server.url, server.tcp_url):
+            async with RedisStore.connect(url) as store:
+                assert (await store.submit(REQUEST)).created is False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="by a feature of Linux")
+def test_a_server_dies_with_its_launcher_but_not_with_the_thread_that_started_it(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "import sys, threading; from pathlib import Path;"
+        "from scheduler_service.store.embedded import EmbeddedStore;"
+        "start = lambda: print(EmbeddedStore.start(Path(sys.argv[1])).pid, flush=True);"
+        "thread = threading.Thread(target=start); thread.start(); thread.join(); input()"
+    )
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with launcher:
+        assert launcher.stdout is not None
+        server = os.pidfd_open(int(launcher.stdout.readline()))
+        try:
+            assert select.select([server], [], [], 0.2)[0] == []  # its starter's thread is gone
+
+            launcher.kill()
+
+            assert select.select([server], [], [], 10)[0] == [server]
+        finally:
+            os.close(server)
 
 
 def test_two_servers_on_one_folder_are_refused(tmp_path: Path) -> None:

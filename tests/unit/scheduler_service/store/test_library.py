@@ -34,5 +34,8 @@ async def test_libraries_of_two_versions_live_side_by_side(valkey_url: str) -> N
 
         assert (await opened.store.submit(make_new_request())).created
         prefix = "tokentide:{other}:"
-        assert await server.fcall("tokentide_00000000_beat", 1, prefix, 1, "m", "a") is not None
+        assert (
+            await server.fcall("tokentide_00000000_beat", 1, prefix, 1, "m", "a", 1, 1, 1)
+            is not None
+        )
         await server.function_delete("tokentide_00000000")

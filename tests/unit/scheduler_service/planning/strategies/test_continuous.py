@@ -276,6 +276,12 @@ def test_requests_beyond_the_window_share_one_reason() -> None:
     assert decision.skipped == (Skipped("", SkipReason.BEYOND_WINDOW, 936),)
 
 
+def test_requests_left_out_of_the_window_as_unfit_are_counted() -> None:
+    decision = plan(make_snapshot(num_waiting_unfit=3))
+
+    assert decision.skipped == (Skipped("", SkipReason.UNFIT_HERE, 3),)
+
+
 def test_one_that_ran_before_leaves_the_next_block_of_everyone() -> None:
     """Else a preempted request would come back only to be the next victim."""
     running = [make_running("a"), make_running("b")]  # each will want more blocks
