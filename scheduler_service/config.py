@@ -1,10 +1,12 @@
 """The scheduler's settings."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 
+from shared.errors import InvalidRequest
 from shared.settings import ServiceSettings
+from shared.strategy import StrategySettings
 
 
 class SchedulerSettings(ServiceSettings):
@@ -32,7 +34,14 @@ class SchedulerSettings(ServiceSettings):
     token_budget: int = Field(512, ge=1, description="most tokens computed in one step")
     max_sequences: int = Field(64, ge=1, description="most sequences live on one worker")
     chunk_size: int = Field(
-        0, ge=0, description="most prompt tokens of one request in one step; 0 = the token budget"
+        0,
+        ge=-1,
+        description="most prompt tokens of one request in one step; 0 = the token budget, "
+        "-1 = prompts are never cut",
+    )
+    strategy: str = Field(
+        "continuous",
+        description="continuous, static, dynamic, or its settings as JSON; what is set live wins",
     )
     max_bypasses: int = Field(16, ge=0, description="requests that may pass a blocked head")
     max_prompt_skips: int = Field(
@@ -61,3 +70,14 @@ class SchedulerSettings(ServiceSettings):
     drain_s: float = Field(10.0, ge=0, description="longest time that a drain may take")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
+
+    @model_validator(mode="after")
+    def _strategy_fits(self) -> Self:
+        try:
+            size = StrategySettings.parse(self.strategy).largest_batch
+        except InvalidRequest as error:
+            raise ValueError(f"strategy: {error}") from error
+        for name in ("claim_window", "max_sequences"):
+            if size > getattr(self, name):
+                raise ValueError(f"{name} must be at least the strategy's batch of {size}")
+        return self

@@ -123,8 +123,10 @@ class Delivery:
                 reader.move()
 
     def offer(self, rows: Sequence[CommitRow]) -> None:
-        """Rows that a driver here has committed."""
+        """Rows that a driver here has committed. Those of a batch come by the log, at its end."""
         for row in rows:
+            if row.is_held:
+                continue
             for reader in self._readers.get(row.request_id, ()):
                 if row.num_cached_tokens >= 0:
                     reader.num_cached_tokens = row.num_cached_tokens

@@ -6,10 +6,12 @@ that the next plan can leave; tokens are delivered only after their commit.
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
+from scheduler_service.batching import Batching, is_held, running_batch_of
 from scheduler_service.committer import CommitListener, Committer
 from scheduler_service.driver_values import (
     DriverContext,
@@ -27,7 +29,13 @@ from scheduler_service.planning.planner import plan_step
 from scheduler_service.planning.results import StepOutcome
 from scheduler_service.planning.snapshot import Decision
 from scheduler_service.planning.view import DriverView
-from scheduler_service.store.interface import CommitRow, DriverReply, Fence, RunningRecord
+from scheduler_service.store.interface import (
+    BatchStart,
+    CommitRow,
+    DriverReply,
+    Fence,
+    RunningRecord,
+)
 from scheduler_service.store_poll import StorePoll
 from scheduler_service.worker_stream import WorkerStream
 from shared.errors import StaleFence, StoreUnavailable, WorkerLost
@@ -57,8 +65,9 @@ class Driver:
         self._settings = context.settings
         self._store = context.store
         self._text_stops = context.open_text_stops()
+        self._batching = Batching(context.limits_of(description), context.strategy)
         self._view = DriverView(
-            limits=context.limits_of(description),
+            limits=self._batching.limits,
             block_size=description.block_size,
             find_text_stop=self._text_stops.find,
             max_model_tokens=description.max_model_tokens,
@@ -83,6 +92,7 @@ class Driver:
             is_live=lambda request_id: self._view.live(request_id) is not None,
         )
         self._wake = asyncio.Event()
+        self._wait_ms: int | None = None  # replan after so long, though nothing happens
         self._yield_reason: str | None = None
         self._notes: deque[StepNote] = deque()
         self._totals = StepTotals()
@@ -144,8 +154,10 @@ class Driver:
         except StoreUnavailable as error:
             await self._stream.send(Yield(reason="store unavailable"))
             raise WorkerLost(f"the store is away: {error}") from error
-        records = [self._admissible(record) for record in attached.running]
-        outcome = self._view.attach(resident, records)
+        batches = [running_batch_of(record, attached.running) for record in attached.batches]
+        held = {batch.batch_id for batch in batches if is_held(batch.settings)}
+        records = [self._admissible(r, r.batch_id in held) for r in attached.running]
+        outcome = self._view.attach(resident, records, batches)
         self._committer.durable_step = resident.last_step_id
         self._on_reply(attached.reply)
         self._put(resident.last_step_id, outcome)
@@ -183,7 +195,9 @@ class Driver:
             if self._yield_reason is not None and not self._view.num_in_flight:
                 await self._finish_yield()
             if not self._may_plan() or not await self._plan_once():
-                await self._wake.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._wait_ms and self._wait_ms / 1e3):
+                        await self._wake.wait()
 
     def _may_plan(self) -> bool:
         return (
@@ -203,15 +217,27 @@ class Driver:
         """False: there was nothing to send."""
         clock_ns = self._context.clock_ns
         started_ns = clock_ns()
-        decision = plan_step(self._view.snapshot(), self._context.strategy())
+        batching = self._batching
+        batching.follow(self._view.batch)
+        self._view.limits = batching.limits
+        decision = plan_step(self._view.snapshot(self._now_ms()), batching.strategy)
+        self._wait_ms = decision.wait_ms
         plan_ns = clock_ns() - started_ns
-        claimed = await self._claim(decision)
+        batch_id = f"{self._fence.incarnation}/{self._fence.epoch}/{self._view.next_step_id}"
+        start = batching.start(batch_id) if decision.forms_batch else None
+        await self._reject(decision)
+        claimed = await self._claim(decision, start)
         is_idle = not (decision.chunks or claimed or decision.preemptions)
         if is_idle and not self._view.has_releases:
             return False
         started_ns = clock_ns()
         plan = self._view.make_plan(
-            decision, claimed, epoch=self._fence.epoch, durable_step=self._committer.durable_step
+            decision,
+            claimed,
+            epoch=self._fence.epoch,
+            durable_step=self._committer.durable_step,
+            batch=batching.running_batch(batch_id, claimed) if start is not None else None,
+            now_ms=self._now_ms(),
         )
         plan_ns += clock_ns() - started_ns
         self._totals.plan_ns += plan_ns
@@ -223,27 +249,39 @@ class Driver:
             description=self._description,
             num_running=self._num_running,
             plan_ns=plan_ns,
+            strategy=batching.settings.name,
         )
         self._notes.append(note)
         await self._stream.send(plan)
         return True
 
-    async def _claim(self, decision: Decision) -> list[Admissible]:
+    def _now_ms(self) -> int:
+        return self._context.clock_ns() // 1_000_000
+
+    async def _reject(self, decision: Decision) -> None:
+        if decision.rejects and not self._committer.is_store_down:
+            with contextlib.suppress(StoreUnavailable):  # then they are rejected by the next plan
+                self._on_reply(await self._store.reject(self._fence, decision.rejects))
+
+    async def _claim(self, decision: Decision, start: BatchStart | None) -> list[Admissible]:
         if not decision.claims or self._committer.is_store_down:
             return []
         request_ids = [claim.request_id for claim in decision.claims]
         try:
-            outcome = await self._store.claim(self._fence, request_ids, decision.claim_at_least)
+            outcome = await self._store.claim(
+                self._fence, request_ids, decision.claim_at_least, start
+            )
         except StoreUnavailable:
             self._poll.doubt_claims()
             return []
         self._on_reply(outcome.reply)
         # An answer that got lost may have granted some before: those live here already.
         new = [r for r in outcome.claimed if self._view.live(r.request_id) is None]
-        return [self._admissible(record) for record in new]
+        return [self._admissible(r, start is not None and start.is_held) for r in new]
 
-    def _admissible(self, record: RunningRecord) -> Admissible:
-        request, stop_strings = admissible(record, self._context.read_spec(record.payload))
+    def _admissible(self, record: RunningRecord, is_held: bool) -> Admissible:
+        spec = self._context.read_spec(record.payload)
+        request, stop_strings = admissible(record, spec, is_held=is_held)
         if stop_strings:
             self._text_stops.open(request, stop_strings)
         return request
@@ -271,7 +309,7 @@ class Driver:
     def _on_reply(self, reply: DriverReply) -> None:
         window = reply.window
         entries = map(waiting_request, window.entries)
-        self._view.waiting.see(entries, window.num_waiting, window.num_unfit)
+        self._view.waiting.see(entries, window.num_waiting, window.num_unfit, self._now_ms())
         self._num_running = window.num_running
         ended = [
             row

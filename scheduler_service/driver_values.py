@@ -10,7 +10,6 @@ from scheduler_service.planning.live import Admissible
 from scheduler_service.planning.outcome import TokenRow
 from scheduler_service.planning.results import StepOutcome, TextStopFinder
 from scheduler_service.planning.snapshot import Decision, Limits, Skipped, WaitingRequest
-from scheduler_service.planning.strategies.interface import Strategy
 from scheduler_service.planning.view import DriverView
 from scheduler_service.request_spec import RequestSpec
 from scheduler_service.store.interface import (
@@ -20,6 +19,7 @@ from scheduler_service.store.interface import (
     RunningRecord,
 )
 from shared.link import Link
+from shared.strategy import StrategySettings
 from shared.types import (
     BatchPlan,
     BlockCounts,
@@ -64,7 +64,7 @@ class DriverContext:
     limits_of: Callable[[WorkerDescription], Limits]
     settings: DriverSettings
     read_spec: Callable[[bytes], RequestSpec]
-    strategy: Callable[[], Strategy]
+    strategy: Callable[[], StrategySettings]  # the pool's, now
     open_text_stops: Callable[[], TextStops]  # one for each driver: it ends with it
     committed: Callable[
         [Sequence[CommitRow]], None
@@ -90,6 +90,10 @@ class StepTotals:
     num_commits: int = 0
     batch_size_ns: float = 0.0
     held_blocks_ns: float = 0.0
+    num_held_sequence_steps: int = 0
+    num_tokens_after_cancel: int = 0
+    num_expired_prompt_tokens: int = 0
+    num_replayed_tokens: int = 0
 
     def count(self, result: StepResult, outcome: StepOutcome) -> None:
         self.num_steps += 1
@@ -97,6 +101,10 @@ class StepTotals:
         self.num_recomputed_tokens += outcome.num_recomputed_tokens
         self.num_cached_tokens += outcome.num_cached_tokens
         self.num_sampled_tokens += outcome.num_sampled_tokens
+        self.num_held_sequence_steps += outcome.num_held_sequence_steps
+        self.num_tokens_after_cancel += outcome.num_tokens_after_cancel
+        self.num_expired_prompt_tokens += outcome.num_expired_prompt_tokens
+        self.num_replayed_tokens += outcome.num_replayed_tokens
         step_ns = result.timings.total_ns
         self.busy_ns += step_ns
         if result.idle_with_work:
@@ -135,9 +143,10 @@ class StepNote:
     blocks: BlockCounts | None = None
     timings: StepTimings = field(default_factory=StepTimings)
     num_sampled: int = 0
+    strategy: str = ""  # whose rules made the plan
 
     @classmethod
-    def of_plan(
+    def of_plan(  # noqa: PLR0913 (all that the note tells)
         cls,
         plan: BatchPlan,
         decision: Decision,
@@ -146,6 +155,7 @@ class StepNote:
         description: WorkerDescription,
         num_running: int,
         plan_ns: int,
+        strategy: str,
     ) -> "StepNote":
         admitted = {a.handle for a in plan.admissions}
         decodes = {c.request_id for c in decision.chunks if c.is_decode}
@@ -169,13 +179,16 @@ class StepNote:
             num_running=num_running,
             plan_ns=plan_ns,
             predicted_ns=plan.predicted_ns,
+            strategy=strategy,
         )
 
     def finished(self, result: StepResult, num_sampled: int) -> "StepNote":
         return replace(self, blocks=result.blocks, timings=result.timings, num_sampled=num_sampled)
 
 
-def admissible(record: RunningRecord, spec: RequestSpec) -> tuple[Admissible, tuple[str, ...]]:
+def admissible(
+    record: RunningRecord, spec: RequestSpec, *, is_held: bool
+) -> tuple[Admissible, tuple[str, ...]]:
     """What an admission needs, and the stop strings that the driver itself must watch for."""
     request = Admissible(
         request_id=record.request_id,
@@ -188,6 +201,8 @@ def admissible(record: RunningRecord, spec: RequestSpec) -> tuple[Admissible, tu
         cache_salt=spec.cache_salt,
         priority=record.priority,
         tenant=record.tenant,
+        attempts=record.attempts,
+        is_held=is_held,
     )
     return request, spec.stop_strings
 
@@ -210,6 +225,7 @@ def waiting_request(entry: QueueEntry) -> WaitingRequest:
         max_tokens=entry.max_tokens,
         age_ms=entry.age_ms,
         attempts=entry.attempts,
+        queue_timeout_ms=entry.queue_timeout_ms,
     )
 
 
@@ -226,4 +242,5 @@ def commit_row(row: TokenRow) -> CommitRow:
         stop_match=end.stop_match if end else "",
         error=end.error if end else "",
         num_cached_tokens=row.num_cached_tokens,
+        is_held=row.is_held,
     )

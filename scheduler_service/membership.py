@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from scheduler_service.driver import Driver
@@ -110,6 +110,11 @@ class Membership:
 
     def drivers(self) -> list[Driver]:
         return [seen.driver for seen in self.workers.values() if seen.driver is not None]
+
+    def learn_strategy(self, strategy: str) -> None:
+        """Before the next beat says so: it has just been set here."""
+        self.pool = replace(self.pool, strategy=strategy)
+        self.ring()
 
     def ring(self) -> None:
         for driver in self.drivers():

@@ -167,7 +167,9 @@ class OutputStream:
             case RequestStatus.CANCELLED:
                 raise RequestCancelled(f"request {name} was cancelled")
             case RequestStatus.EXPIRED:
-                raise RequestExpired(f"request {name} did not finish before its deadline")
+                raise RequestExpired(
+                    f"request {name}: {end.error or 'it did not finish before its deadline'}"
+                )
             case RequestStatus.FAILED if end.finish is FinishReason.UNFIT:
                 raise RequestUnfit(f"request {name}: {end.error}")
             case RequestStatus.FAILED:

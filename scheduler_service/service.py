@@ -25,7 +25,7 @@ from scheduler_service.driver import Driver
 from scheduler_service.driver_values import DriverContext, DriverSettings, WorkerLink
 from scheduler_service.membership import Membership, MembershipSettings, WorkerPort
 from scheduler_service.planning.snapshot import Limits
-from scheduler_service.planning.strategies.continuous import ContinuousStrategy
+from scheduler_service.pool_strategy import PoolStrategy
 from scheduler_service.serving import ServedModel, Serving
 from scheduler_service.step_log import StepLog
 from scheduler_service.store.redis_store import RedisStore
@@ -36,6 +36,7 @@ from scheduler_service.worker_client import WorkerClient
 from scheduler_service.worker_names import resolve_names
 from shared.pb import generation_pb2_grpc, operations_pb2_grpc
 from shared.serving_process import announce, bind, wait_stop_signal
+from shared.strategy import StrategySettings
 from shared.types import WorkerDescription
 from shared.validation import Capacity, RequestLimits
 
@@ -119,6 +120,13 @@ class Replica:
             welcome=self._welcome,
             settings=MembershipSettings(worker_silence_s=settings.driver_silence_s),
         )
+        self._strategy = PoolStrategy(
+            store=store,
+            membership=self._membership,
+            own=StrategySettings.parse(settings.strategy),
+            claim_window=settings.claim_window,
+            max_sequences=settings.max_sequences,
+        )
         self._serving = Serving(
             store=store,
             delivery=self._delivery,
@@ -128,6 +136,7 @@ class Replica:
                 default_disconnect_grace_ms=settings.disconnect_grace_ms,
             ),
             capacities=self.capacities,
+            strategy=self._strategy.now,
         )
         self._delivery.on_new_work = self._membership.ring
         self._driver_context = DriverContext(
@@ -136,7 +145,7 @@ class Replica:
             limits_of=self._limits_of,
             settings=DriverSettings(worker_silence_s=settings.driver_silence_s),
             read_spec=spec_from_bytes,
-            strategy=ContinuousStrategy,
+            strategy=self._strategy.now,
             open_text_stops=lambda: CodecTextStops(self._codec),
             committed=self._delivery.offer,
             record_step=self._step_log.record,
@@ -169,6 +178,7 @@ class Replica:
             step_log=self._step_log,
             drain=self._drain_asked.set,
             is_serving=self.is_serving,
+            strategy=self._strategy,
         )
         operations_pb2_grpc.add_OperationsServicer_to_server(operations, operator_server)
         for server, name in ((client_server, GENERATION), (operator_server, OPERATIONS)):
@@ -284,6 +294,7 @@ class Replica:
         settings = self._settings
         return Limits(
             token_budget=min(settings.token_budget, description.max_step_tokens or sys.maxsize),
+            max_step_tokens=description.max_step_tokens,
             max_sequences=min(settings.max_sequences, description.max_sequences or sys.maxsize),
             chunk_size=settings.chunk_size,
             max_bypasses=settings.max_bypasses,

@@ -25,6 +25,7 @@ from shared.errors import (
     RequestNotFound,
     StoreUnavailable,
 )
+from shared.strategy import StrategySettings
 from shared.types import SamplingParams, StopRules, TokenIds
 from shared.validation import (
     Capacity,
@@ -67,12 +68,14 @@ class Serving:
         replica_id: str,
         limits: RequestLimits,
         capacities: Callable[[], Sequence[Capacity]],
+        strategy: Callable[[], StrategySettings],
     ) -> None:
         self._store = store
         self._delivery = delivery
         self._replica_id = replica_id
         self._limits = limits
         self._capacities = capacities
+        self._strategy = strategy
         self._unwatched: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self.watched: dict[str, str] = {}  # nonce -> request id, of the streams open here
         self.model: ServedModel | None = None
@@ -110,6 +113,8 @@ class Serving:
                 num_prompt_tokens=len(prompt_ids),
                 max_tokens=max_tokens,
                 timeout_ms=checked.timeout_ms,
+                queue_timeout_ms=checked.queue_timeout_ms,
+                max_level_requests=self._strategy().queue_policy(checked.priority).max_queue_size,
                 watch=self._watch(spec, watch_nonce) if watch_nonce else None,
             )
         )

@@ -53,6 +53,7 @@ class RawRequest:
     priority: int = 0
     tenant: str = ""
     timeout_ms: int = 0  # 0 = none
+    queue_timeout_ms: int = 0  # 0 = the queue policy's own
     on_disconnect: str = "cancel"  # cancel, finish
     disconnect_grace_ms: int | None = None
     cache_salt: str = ""  # empty = the tenant
@@ -81,6 +82,7 @@ class CheckedRequest:
     priority: int
     tenant: str
     timeout_ms: int
+    queue_timeout_ms: int
     finish_on_disconnect: bool
     disconnect_grace_ms: int
     cache_salt: str

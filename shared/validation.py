@@ -216,7 +216,8 @@ def _check_stopping(raw: RawRequest, limits: RequestLimits, findings: _Findings)
 
 def _check_delivery(raw: RawRequest, limits: RequestLimits, findings: _Findings) -> None:
     findings.check_range("priority", raw.priority, -limits.max_priority, limits.max_priority)
-    findings.check_range("timeout_ms", raw.timeout_ms, 0, limits.max_timeout_ms)
+    for name in ("timeout_ms", "queue_timeout_ms"):
+        findings.check_range(name, getattr(raw, name), 0, limits.max_timeout_ms)
     findings.check_range(
         "disconnect_grace_ms", raw.disconnect_grace_ms, 0, limits.max_disconnect_grace_ms
     )
@@ -247,6 +248,7 @@ def _with_defaults(raw: RawRequest, limits: RequestLimits) -> CheckedRequest:
         priority=raw.priority,
         tenant=raw.tenant,
         timeout_ms=raw.timeout_ms,
+        queue_timeout_ms=raw.queue_timeout_ms,
         finish_on_disconnect=raw.on_disconnect == "finish",
         disconnect_grace_ms=limits.default_disconnect_grace_ms if grace_ms is None else grace_ms,
         cache_salt=raw.cache_salt or raw.tenant,

@@ -115,6 +115,7 @@ def make_new_request(
     timeout_ms: int = 0,
     watch: Watch | None = None,
     tenant: str = "tenant",
+    **fields: int,
 ) -> NewRequest:
     return NewRequest(
         request_id=request_id,
@@ -126,6 +127,7 @@ def make_new_request(
         max_tokens=max_tokens,
         timeout_ms=timeout_ms,
         watch=watch,
+        **fields,
     )
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from scheduler_service.store.interface import (
     AttachOutcome,
+    BatchRecord,
+    BatchStart,
     ClaimOutcome,
     CommitOutcome,
     CommitRow,
@@ -59,9 +61,19 @@ class Request:
     last_nonce: str | None = None  # "" after unwatch
     grace_ms: int = 0
     num_readers: int = 0
+    batch_id: str = ""
+    is_held: bool = False
+    unread_from: int | None = None
     end: CommitRow | None = None
     num_cached_tokens: int = 0
     ended_ms: int = 0
+
+
+@dataclass(slots=True)
+class Batch:
+    record: BatchRecord
+    members: set[str]
+    left: set[str]
 
 
 @dataclass(slots=True)
@@ -90,6 +102,9 @@ class StoreModel:
         self.workers: dict[str, Worker] = {}
         self.replicas: dict[str, tuple[int, int]] = {}  # beat, time of it
         self.fingerprint: str | None = None
+        self.batches: dict[str, Batch] = {}
+        self.strategy = ""
+        self.num_unread_tokens = 0
         self.beats_until_ms: int | None = None
         self.amnesty_until_ms = 0
         self.capacity: tuple[int, int] | None = None  # of the largest worker, and since when
@@ -116,6 +131,9 @@ class StoreModel:
             raise QueueFull(f"{len(waiting)} requests")
         if num_tokens > self.limits.max_queued_tokens:
             raise QueueFull(f"{num_tokens} tokens")
+        level = [r for r in waiting if r.new.priority == request.priority]
+        if 0 < request.max_level_requests <= len(level):
+            raise QueueFull(f"{len(level)} requests of priority {request.priority}")
         self.num_arrivals += 1
         now = self.now_ms()
         made = Request(
@@ -143,6 +161,9 @@ class StoreModel:
         if request.status in LIVE:
             self._set_watch(request, watch)
             self._seal()
+        elif request.is_held:
+            request.watch = watch
+            self._seal()
         return True
 
     async def refresh_watches(self, replica_id: str, watches: Sequence[tuple[str, str]]) -> None:
@@ -151,6 +172,7 @@ class StoreModel:
             if request is not None and _may_adopt(request, nonce):
                 request.watch = Watch(replica_id=replica_id, nonce=nonce, grace_ms=request.grace_ms)
                 request.last_nonce = nonce
+                request.unread_from = None
             self._reset_lapse(request_id, nonce, self.limits.watch_lease_ms)
         self._seal()
 
@@ -161,6 +183,7 @@ class StoreModel:
             request.num_readers = max(0, request.num_readers - 1)
         if self._reset_lapse(request_id, nonce, self.limits.watch_lease_ms if is_shared else 0):
             self.requests[request_id].watch = None
+            _mark_unread(self.requests[request_id])
             self.requests[request_id].last_nonce = ""
             self._seal()
 
@@ -183,7 +206,12 @@ class StoreModel:
         self.workers[fence.incarnation] = Worker(fence.epoch, replica_id, capacity, beat + 1)
         running = [self._record(r) for r in self._running(fence.incarnation)]
         running.sort(key=lambda record: record.request_id)
-        return AttachOutcome(running=tuple(running), reply=self._reply(fence, has_written=True))
+        open_batches = sorted({record.batch_id for record in running} & set(self.batches))
+        return AttachOutcome(
+            running=tuple(running),
+            batches=tuple(self.batches[name].record for name in open_batches),
+            reply=self._reply(fence, has_written=True),
+        )
 
     async def poll(self, fence: Fence) -> DriverReply:
         self._check(fence)
@@ -191,7 +219,11 @@ class StoreModel:
         return self._reply(fence)
 
     async def claim(
-        self, fence: Fence, request_ids: Sequence[str], at_least: int = 1
+        self,
+        fence: Fence,
+        request_ids: Sequence[str],
+        at_least: int = 1,
+        batch: BatchStart | None = None,
     ) -> ClaimOutcome:
         nonces = {request_id: self.draw_nonce() for request_id in dict.fromkeys(request_ids)}
         self._check(fence)
@@ -201,6 +233,9 @@ class StoreModel:
         ]
         if len(chosen) < at_least:
             chosen = []
+        new = [request for request in chosen if request.status == "waiting"]
+        if batch is not None and new:
+            self._begin_batch(batch, new)
         for request in chosen:
             if request.status == "waiting":
                 nonce = nonces[request.new.request_id]
@@ -230,7 +265,20 @@ class StoreModel:
                 self._return_to_queue(request)
         return self._reply(fence, has_written=True)
 
+    async def reject(self, fence: Fence, request_ids: Sequence[str]) -> DriverReply:
+        self._check(fence)
+        waiting = [r for r in self._live(request_ids) if r.status == "waiting"]
+        for request in waiting:
+            error = "it waited longer than its queue timeout"
+            self._end_by(request, FinishReason.EXPIRED, error)
+        return self._reply(fence, has_written=bool(waiting))
+
     # Membership.
+
+    async def set_strategy(self, strategy: str) -> None:
+        self.strategy = strategy
+        self._ring_all = True
+        self._seal()
 
     async def attach_pool(self, fingerprint: str) -> None:
         if self.fingerprint is None:
@@ -283,6 +331,8 @@ class StoreModel:
             num_running=window.num_running,
             num_waiting_tokens=window.num_waiting_tokens,
             replica_beats={name: beat for name, (beat, _) in self.replicas.items()},
+            strategy=self.strategy,
+            num_unread_tokens=self.num_unread_tokens,
         )
 
     async def leave(self, replica_id: str) -> None:
@@ -330,10 +380,40 @@ class StoreModel:
             self._end(request, STATUS.get(row.finish, "finished"), row)
         return status
 
+    def _begin_batch(self, start: BatchStart, requests: Sequence[Request]) -> None:
+        names = {request.new.request_id for request in requests}
+        record = BatchRecord(batch_id=start.batch_id, settings=start.settings, size=len(requests))
+        self.batches[start.batch_id] = Batch(record, set(names), set(names))
+        for request in requests:
+            request.batch_id, request.is_held = start.batch_id, start.is_held
+
+    def _leave_batch(self, request: Request) -> None:
+        batch = self.batches.get(request.batch_id)
+        if batch is None:
+            return
+        batch.left.discard(request.new.request_id)
+        if batch.left:
+            return
+        del self.batches[request.batch_id]
+        for name in sorted(batch.members):
+            member = self.requests.get(name)
+            if member is None or member.batch_id != batch.record.batch_id or not member.is_held:
+                continue
+            member.is_held = False
+            if member.status not in LIVE:
+                self._ring(member)
+                member.watch, member.ended_ms = None, self.now_ms()
+
     def _end(self, request: Request, status: str, end: CommitRow | None) -> None:
-        self._ring(request)
+        if request.unread_from is not None and status == "cancelled":
+            self.num_unread_tokens += len(request.log) - request.unread_from
+        request.is_held = request.is_held and status == "finished"
         request.status, request.end = status, end
-        request.worker, request.flag, request.watch = "", None, None
+        request.worker, request.flag = "", None
+        if not request.is_held:
+            self._ring(request)
+            request.watch = None
+        self._leave_batch(request)
         request.deadline_ms = request.watch_lapses_ms = None
         request.ended_ms = self.now_ms()
 
@@ -342,6 +422,7 @@ class StoreModel:
             self._end_by(request, reason)
         elif request.flag is None:
             request.flag = reason
+            _mark_unread(request)
             self._ring_all = True
 
     def _end_by(self, request: Request, reason: FinishReason, error: str = "") -> None:
@@ -397,8 +478,10 @@ class StoreModel:
         if request.flag is not None:
             self._end_by(request, request.flag)
             return
-        request.status, request.worker = "waiting", ""
+        request.status, request.worker, request.is_held = "waiting", "", False
         self._ring_all = True
+        self._leave_batch(request)
+        request.batch_id = ""
 
     def _bury(self, incarnation: str) -> tuple[str, ...]:
         self.workers[incarnation].is_tombstoned = True
@@ -411,6 +494,7 @@ class StoreModel:
     def _set_watch(self, request: Request, watch: Watch) -> None:
         if request.last_nonce != watch.nonce:
             request.num_readers += 1
+        request.unread_from = None
         request.watch, request.last_nonce = watch, watch.nonce
         request.grace_ms = watch.grace_ms
         is_exempt = request.new.watch is None or watch.grace_ms < 0
@@ -430,7 +514,7 @@ class StoreModel:
 
     def _find(self, request_id: str) -> Request | None:
         request = self.requests.get(request_id)
-        if request is None or request.status in LIVE:
+        if request is None or request.status in LIVE or request.is_held:
             return request
         if self.now_ms() >= request.ended_ms + self.limits.retention_s * 1000:
             del self.requests[request_id]
@@ -464,6 +548,7 @@ class StoreModel:
             tenant=request.new.tenant,
             priority=request.new.priority,
             attempts=request.attempts,
+            batch_id=request.batch_id,
         )
 
     def _by_size(self) -> list[Request]:
@@ -513,6 +598,11 @@ class StoreModel:
         self.write_counter += bool(has_written or rung or ring_all)
 
 
+def _mark_unread(request: Request) -> None:
+    if request.unread_from is None:
+        request.unread_from = len(request.log)
+
+
 def _may_adopt(request: Request, nonce: str) -> bool:
     """One of several readers refreshes: its watch becomes the present one."""
     if request.status not in LIVE or request.last_nonce == nonce or not request.num_readers:
@@ -546,12 +636,21 @@ def _entry(request: Request, now_ms: int) -> QueueEntry:
         age_ms=now_ms - request.arrival_ms,
         remaining_ms=None if deadline_ms is None else deadline_ms - now_ms,
         attempts=request.attempts,
+        queue_timeout_ms=request.new.queue_timeout_ms,
     )
 
 
 def _slice(request: Request | None, start: int) -> LogSlice | None:
     if request is None:
         return None
+    if request.is_held:
+        return LogSlice(
+            request_id=request.new.request_id,
+            status="running",
+            num_output_tokens=start,
+            token_ids=(),
+            num_cached_tokens=request.num_cached_tokens,
+        )
     slice_ = LogSlice(
         request_id=request.new.request_id,
         status=request.status,

@@ -132,8 +132,8 @@ class Client:
         rendered with the model's template. Options are the fields of the contract:
 
         temperature, top_k, top_p, min_p, seed, max_tokens, min_tokens, stop, stop_token_ids, ignore_eos,
-        include_stop, priority, tenant, timeout_ms, on_disconnect ("cancel" or "finish"),
-        disconnect_grace_ms, cache_salt, model, request_id. Raises TokentideError. Leaving the iterator
+        include_stop, priority, tenant, timeout_ms, queue_timeout_ms, on_disconnect ("cancel" or
+        "finish"), disconnect_grace_ms, cache_salt, model, request_id. Raises TokentideError. Leaving the iterator
         early cancels the request.
         """
         options.setdefault("request_id", uuid.uuid4().hex)  # so that a retry is the same request

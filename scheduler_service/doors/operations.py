@@ -8,16 +8,16 @@ import grpc
 from scheduler_service.delivery import Delivery
 from scheduler_service.driver_values import StepNote, StepTotals
 from scheduler_service.membership import Membership
+from scheduler_service.pool_strategy import PoolStrategy
 from scheduler_service.serving import Serving
 from scheduler_service.step_log import StepLog
-from shared.errors import FieldViolation, InvalidRequest
 from shared.pb import operations_pb2 as pb
 from shared.pb import operations_pb2_grpc
 from shared.wire.operations import worker_load_to_pb
 from shared.wire.stats import blocks_to_pb, timings_to_pb
+from shared.wire.strategy import strategy_from_pb, strategy_to_pb
 
 DEFAULT_INTERVAL_MS = 500
-STRATEGIES = ("continuous",)
 
 
 class OperationsServicer(operations_pb2_grpc.OperationsServicer):
@@ -31,6 +31,7 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):
         step_log: StepLog,
         drain: Callable[[], None],
         is_serving: Callable[[], bool],
+        strategy: PoolStrategy,
     ) -> None:
         self._replica_id = replica_id
         self._serving = serving
@@ -39,6 +40,7 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):
         self._step_log = step_log
         self._drain = drain
         self._is_serving = is_serving
+        self._strategy = strategy
 
     async def GetLoads(
         self, request: pb.GetLoadsRequest, context: grpc.aio.ServicerContext
@@ -62,11 +64,13 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):
     async def SetStrategy(
         self, request: pb.SetStrategyRequest, context: grpc.aio.ServicerContext
     ) -> pb.SetStrategyReply:
-        if request.strategy not in STRATEGIES:
-            known = ", ".join(STRATEGIES)
-            violation = FieldViolation("strategy", f"{request.strategy!r} is none of: {known}")
-            raise InvalidRequest(violation)
-        return pb.SetStrategyReply(strategy=request.strategy)
+        wanted = strategy_from_pb(request.strategy) if request.HasField("strategy") else None
+        return pb.SetStrategyReply(strategy=strategy_to_pb(await self._strategy.set(wanted)))
+
+    async def GetStrategy(
+        self, request: pb.GetStrategyRequest, context: grpc.aio.ServicerContext
+    ) -> pb.SetStrategyReply:
+        return pb.SetStrategyReply(strategy=strategy_to_pb(self._strategy.now()))
 
     async def Drain(
         self, request: pb.DrainRequest, context: grpc.aio.ServicerContext
@@ -87,7 +91,8 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):
             num_tasks=len(asyncio.all_tasks()),
             num_replicas=len(self._membership.live_replicas()),
             totals=self._totals(),
-            strategy=STRATEGIES[0],
+            strategy=self._strategy.now().name,
+            num_unread_tokens=pool.num_unread_tokens,
             serving=self._is_serving(),
         )
         for address, seen in sorted(self._membership.workers.items()):
@@ -122,7 +127,7 @@ def note_to_pb(replica_id: str, note: StepNote) -> pb.StepRecord:
         predicted_ns=note.predicted_ns,
         plan_ns=note.plan_ns,
         num_sampled=note.num_sampled,
-        strategy=STRATEGIES[0],
+        strategy=note.strategy,
         num_planned_tokens=sum(s.num_tokens for s in note.scheduled),
     )
     for item in note.scheduled:

@@ -79,6 +79,16 @@ def will_grow(sequence: RunningSequence | WaitingRequest, num_blocks: int, block
     return num_blocks < blocks_to_run(sequence.num_prompt_tokens, sequence.max_tokens, block_size)
 
 
+def most_blocks(request: RunningSequence | WaitingRequest, block_size: int) -> int:
+    """All blocks that it can come to need."""
+    return blocks_to_run(request.num_prompt_tokens, request.max_tokens, block_size)
+
+
+def promised_blocks(sequence: RunningSequence, snapshot: Snapshot) -> int:
+    """What it can still come to need beyond the blocks it is charged for."""
+    return max(0, most_blocks(sequence, snapshot.block_size) - sequence.num_charged_blocks)
+
+
 def admission_blocks(request: WaitingRequest, block_size: int) -> int:
     """Blocks to charge for an admission: prompt, log, and the token sampled after them.
 

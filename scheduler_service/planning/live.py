@@ -45,6 +45,8 @@ class Admissible:
     cache_salt: bytes = b""
     priority: int = 0
     tenant: str = ""
+    attempts: int = 0  # crashes of its worker without progress
+    is_held: bool = False  # its answer is held back until its batch has ended
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,6 +70,7 @@ class LiveSequence:
     num_admission_blocks: int = 0
     num_known_blocks: int = 0  # as a worker reported them when it was taken over
     num_recompute_tokens: int = 0  # of those admitted, computed before somewhere
+    is_replay: bool = False  # computed before by a worker that died
 
     @property
     def request_id(self) -> str:
@@ -88,6 +91,7 @@ class LiveSequence:
             token_ids=tuple(self.output_ids[index:]),
             end=end,
             num_cached_tokens=num_cached_tokens,
+            is_held=self.request.is_held,
         )
 
     def num_held_blocks(self, block_size: int) -> int:

@@ -40,6 +40,7 @@ class TokenRow:
     token_ids: TokenIds
     end: End | None = None
     num_cached_tokens: int = -1
+    is_held: bool = False  # not to be delivered before its batch has ended
 
 
 def end_of(

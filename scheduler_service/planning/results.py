@@ -24,6 +24,11 @@ class StepOutcome:
     num_recomputed_tokens: int = 0
     num_cached_tokens: int = 0
     num_sampled_tokens: int = 0
+    # Work that was of no use, by cause:
+    num_held_sequence_steps: int = 0  # ended members that kept their place in a batch, this step
+    num_tokens_after_cancel: int = 0
+    num_expired_prompt_tokens: int = 0  # prefill of requests that have now expired
+    num_replayed_tokens: int = 0  # computed again because a worker died
 
 
 def apply_row(
@@ -47,7 +52,12 @@ def _count_work(live: LiveSequence, row: StepRow, outcome: StepOutcome) -> None:
     end = start + row.num_computed_tokens
     recomputed = max(0, min(end, live.num_recompute_tokens) - start)
     prompt = max(0, min(end, live.num_prompt_tokens) - start)
-    outcome.num_recomputed_tokens += recomputed
+    if live.is_replay:
+        outcome.num_replayed_tokens += recomputed
+    else:
+        outcome.num_recomputed_tokens += recomputed
+    if live.ending is Ending.CANCELLED:
+        outcome.num_tokens_after_cancel += row.num_computed_tokens
     outcome.num_prompt_tokens += max(0, prompt - recomputed)
     outcome.num_sampled_tokens += len(row.sampled_ids)
 

@@ -6,6 +6,10 @@ Knows nothing of Redis, workers' protocol or time: ages are values in the snapsh
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from shared.strategy import WHOLE_PREFILL
+
+NEVER_MS = 1 << 62
+
 
 class SkipReason(StrEnum):
     """Why a request got nothing in a step."""
@@ -22,6 +26,13 @@ class SkipReason(StrEnum):
     BEHIND_SHORTER_PROMPTS = "behind_shorter_prompts"
     ADMISSION_PAUSED = "admission_paused"  # a step that preempts admits nobody
     INTERLEAVE_BOUND = "interleave_bound"  # enough prompts are being prefilled already
+    PREFILL_NOT_CUT = "prefill_not_cut"  # prompts are computed whole, and it does not fit this step
+    REFILL_DELAY = "refill_delay"  # somebody came in a moment ago
+    BATCH_RUNNING = "batch_running"  # nobody joins a static or dynamic batch
+    BATCH_FORMING = "batch_forming"  # the batch is not full, and its time is not up
+    BEHIND_BATCH = "behind_batch"  # the batch was formed without it
+    BLOCKS_RETURNING = "blocks_returning"  # the last batch's blocks are not back yet
+    QUEUE_TIMEOUT = "queue_timeout"  # it waited longer than its queue policy lets it: rejected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +41,8 @@ class Limits:
 
     token_budget: int = 512  # most tokens computed in one step, prefill and decode together
     max_sequences: int = 64  # most live sequences on the worker
-    chunk_size: int = 0  # most prompt tokens of one request in one step; 0 = the budget's bound
+    chunk_size: int = 0  # most prompt tokens of one request in a step; 0 = the budget's, -1 = any
+    max_step_tokens: int = 0  # that the worker takes; 0 = no limit of its own
     max_bypasses: int = 16  # so many requests may pass a blocked head, then none
     max_prompt_skips: int = 8  # a prompt passed over in so many steps goes before shorter ones
     max_partial_prompts: int = 0  # prompts that a step may leave half computed; 0 = unbounded
@@ -40,9 +52,11 @@ class Limits:
         for name in ("token_budget", "max_sequences"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("chunk_size", "max_bypasses", "max_prompt_skips", "max_partial_prompts"):
+        for name in ("max_step_tokens", "max_bypasses", "max_prompt_skips", "max_partial_prompts"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if self.chunk_size < WHOLE_PREFILL:
+            raise ValueError(f"chunk_size must be at least {WHOLE_PREFILL}, got {self.chunk_size}")
         if not 0 <= self.watermark < 1:
             raise ValueError(f"watermark must be in [0, 1), got {self.watermark}")
 
@@ -80,7 +94,8 @@ class WaitingRequest:
     num_prompt_tokens: int
     num_output_tokens: int = 0  # in the log already: recomputed with the prompt
     max_tokens: int
-    age_ms: int = 0
+    age_ms: int = 0  # when the window was read
+    queue_timeout_ms: int = 0  # of its own, for a dynamic batcher that allows it; 0 = none
     num_bypasses: int = 0  # requests behind it that were admitted here while it was blocked
     attempts: int = 0
 
@@ -110,6 +125,11 @@ class Snapshot:
     num_available_blocks: int
     num_returning_blocks: int = 0  # of sequences gone from `running`, release not yet reported
     max_model_tokens: int = 0  # longest sequence the worker's model allows; 0 = no limit
+    window_age_ms: int = 0  # since the window was read: all waiting requests are so much older
+    ms_since_admission: int = NEVER_MS  # since somebody was let in here
+
+    def age_ms(self, request: WaitingRequest) -> int:
+        return request.age_ms + self.window_age_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +170,9 @@ class Decision:
     preemptions: tuple[str, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     bypassed: tuple[str, ...] = ()  # blocked requests, once for each claim behind them
+    forms_batch: bool = False  # the claims are one static or dynamic batch
+    rejects: tuple[str, ...] = ()  # waiting requests to be ended: their queue timeout passed
+    wait_ms: int | None = None  # decide anew after so long, though nothing happens
 
     @property
     def num_tokens(self) -> int:

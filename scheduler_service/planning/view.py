@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scheduler_service.planning.batch import RunningBatch
 from scheduler_service.planning.live import (
     RELEASE_REASON,
     Admissible,
@@ -24,6 +25,7 @@ from scheduler_service.planning.results import (
     resume,
 )
 from scheduler_service.planning.snapshot import (
+    NEVER_MS,
     Decision,
     Limits,
     SkipReason,
@@ -63,6 +65,9 @@ class DriverView:
         max_model_tokens: int = 0,
     ) -> None:
         self.limits = limits
+        self._batch: RunningBatch | None = None
+        self._last_admission_ms: int | None = None
+        self._num_expired_prompt_tokens = 0  # since the last result
         self._max_model_tokens = max_model_tokens
         self.block_size = block_size
         self.waiting = WaitingView()
@@ -104,7 +109,19 @@ class DriverView:
     def live_by_handle(self, handle: int) -> LiveSequence | None:
         return self._by_handle.get(handle)
 
-    def snapshot(self) -> Snapshot:
+    @property
+    def batch(self) -> RunningBatch | None:
+        """The static or dynamic batch that runs here; None once all its members have ended."""
+        if self._batch is not None and not self._num_live_members(self._batch):
+            self._batch = None
+        return self._batch
+
+    def _num_live_members(self, batch: RunningBatch) -> int:
+        lives = (self._by_request.get(request_id) for request_id in batch.members)
+        return sum(live is not None and live.ending is None for live in lives)
+
+    def snapshot(self, now_ms: int = 0) -> Snapshot:
+        """`now_ms`: by the clock of `WaitingView.see` and `make_plan`."""
         charged = sum(
             s.num_charged_blocks - s.num_held_blocks(self.block_size)
             for s in self._by_handle.values()
@@ -120,11 +137,20 @@ class DriverView:
             num_available_blocks=self._blocks.available - charged,
             num_returning_blocks=sum(self._strays.values()),
             max_model_tokens=self._max_model_tokens,
+            window_age_ms=now_ms - self.waiting.seen_ms,
+            ms_since_admission=NEVER_MS
+            if self._last_admission_ms is None
+            else now_ms - self._last_admission_ms,
         )
 
     # -- taking over -------------------------------------------------------------------------------
 
-    def attach(self, resident: Resident, running: Sequence[Admissible]) -> StepOutcome:
+    def attach(
+        self,
+        resident: Resident,
+        running: Sequence[Admissible],
+        batches: Sequence[RunningBatch] = (),
+    ) -> StepOutcome:
         """Keep what is resident and current, release the rest, requeue the missing."""
         outcome = StepOutcome()
         records = {record.request_id: record for record in running}
@@ -141,9 +167,13 @@ class DriverView:
             resume(live, sequence, outcome, self._find_text_stop)
             live.restart_prediction(self.block_size)
         outcome.requeues.extend(records)
+        # One whose members have all ended is over, though their rows are still to be committed.
+        going_on = [batch for batch in batches if self._num_live_members(batch)]
+        self._batch = going_on[-1] if going_on else None
         return outcome
 
     def _add(self, request: Admissible, handle: int, output_ids: list[int]) -> LiveSequence:
+        num_preempted_tokens = self.waiting.admit(request.request_id)
         live = LiveSequence(
             request=request,
             handle=handle,
@@ -153,8 +183,9 @@ class DriverView:
             num_admitted_tokens=len(request.prompt_ids) + len(output_ids),
             num_recompute_tokens=max(
                 len(request.prompt_ids) + len(output_ids) - 1 if output_ids else 0,
-                self.waiting.admit(request.request_id),
+                num_preempted_tokens,
             ),
+            is_replay=request.attempts > 0 and not num_preempted_tokens,
         )
         live.restart_prediction(self.block_size)
         self._next_rank += 1
@@ -165,9 +196,19 @@ class DriverView:
     # -- planning ----------------------------------------------------------------------------------
 
     def make_plan(
-        self, decision: Decision, claimed: Sequence[Admissible], *, epoch: int, durable_step: int
+        self,
+        decision: Decision,
+        claimed: Sequence[Admissible],
+        *,
+        epoch: int,
+        durable_step: int,
+        batch: RunningBatch | None = None,
+        now_ms: int = 0,
     ) -> BatchPlan:
-        """Turn a decision into the next plan; claims that were not granted fall away."""
+        """Turn a decision into the next plan; claims that were not granted fall away.
+
+        `batch`: what the claimed make up together.
+        """
         for request_id in decision.preemptions:
             self.end(request_id, Ending.PREEMPTED)
         releases = self._take_releases()
@@ -181,6 +222,8 @@ class DriverView:
         self._note_skips(decision)
         if claimed:
             self.waiting.note_bypasses(decision.bypassed)
+            self._last_admission_ms = now_ms
+            self._batch = batch
         step = PlannedStep(
             step_id=self.next_step_id,
             chunks=tuple(c for c in chunks if c is not None),
@@ -257,7 +300,10 @@ class DriverView:
         step = self._in_flight.popleft()
         assert step.step_id == result.step_id, f"step {result.step_id}, expected {step.step_id}"
         self._blocks = result.blocks
-        outcome = StepOutcome()
+        outcome = StepOutcome(num_expired_prompt_tokens=self._num_expired_prompt_tokens)
+        self._num_expired_prompt_tokens = 0
+        if (batch := self.batch) is not None:
+            outcome.num_held_sequence_steps = batch.size - self._num_live_members(batch)
         for row in result.rows:
             sequence = self._by_handle.get(row.handle)
             if sequence is not None:
@@ -287,6 +333,9 @@ class DriverView:
         if live is None or live.ending not in (None, Ending.PREEMPTED):
             return None
         live.ending = Ending.CANCELLED
+        if reason is FinishReason.EXPIRED:
+            computed = min(live.num_computed_tokens, live.num_prompt_tokens)
+            self._num_expired_prompt_tokens += computed - live.num_cached_tokens
         return live.take_row(End(reason=reason))
 
     def _drop_released(self, step_id: int, outcome: StepOutcome) -> None:

@@ -16,16 +16,24 @@ class WaitingView:
     window: tuple[WaitingRequest, ...] = ()
     num_waiting: int = 0
     num_unfit: int = 0
+    seen_ms: int = 0  # by the driver's clock
     # Later requests that were let in here past a blocked one.
     _bypasses: dict[str, int] = field(default_factory=dict)
     # Tokens that were computed here before a preemption.
     _preempted_at: dict[str, int] = field(default_factory=dict)
 
-    def see(self, window: Iterable[WaitingRequest], num_waiting: int, num_unfit: int = 0) -> None:
+    def see(
+        self,
+        window: Iterable[WaitingRequest],
+        num_waiting: int,
+        num_unfit: int = 0,
+        now_ms: int = 0,
+    ) -> None:
         """The store's newest answer. `num_unfit` of the waiting cannot run here: not in the window."""
         self.window = tuple(window)
         self.num_waiting = num_waiting
         self.num_unfit = num_unfit
+        self.seen_ms = now_ms
         for notes in (self._bypasses, self._preempted_at):
             while len(notes) > MAX_NOTES:
                 del notes[next(iter(notes))]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from scheduler_service.store.interface import (
+    BatchRecord,
     CommitRow,
     DriverReply,
     LogSlice,
@@ -40,7 +41,7 @@ FINISHED_STATUS = {
 }
 MAX_PRIORITY = 4095  # either side of 0: rank = priority * 2^40 + arrival stays exact in a double
 
-_entry = struct.Struct("<IIIQQIi")
+_entry = struct.Struct("<IIIQQIiI")
 _length = struct.Struct("<I")
 _IS_LITTLE_ENDIAN = sys.byteorder == "little"
 
@@ -79,6 +80,8 @@ def submit_arguments(request: NewRequest) -> tuple[bytes | str | int, ...]:
         request.max_tokens,
         request.timeout_ms,
         *((watch.replica_id, watch.nonce, watch.grace_ms) if watch else ("", "", "")),
+        request.queue_timeout_ms,
+        request.max_level_requests,
     )
 
 
@@ -133,7 +136,9 @@ def driver_reply(reply: Sequence[Any]) -> DriverReply:
 
 
 def _queue_entry(request_id: bytes, packed: bytes, now_ms: int) -> QueueEntry:
-    prompt, output, max_tokens, arrival, deadline, attempts, priority = _entry.unpack_from(packed)
+    (prompt, output, max_tokens, arrival, deadline, attempts, priority, queue_timeout_ms) = (
+        _entry.unpack_from(packed)
+    )
     return QueueEntry(
         request_id=request_id.decode(),
         priority=priority,
@@ -144,11 +149,12 @@ def _queue_entry(request_id: bytes, packed: bytes, now_ms: int) -> QueueEntry:
         age_ms=now_ms - arrival,
         remaining_ms=deadline - now_ms if deadline else None,
         attempts=attempts,
+        queue_timeout_ms=queue_timeout_ms,
     )
 
 
 def running_record(reply: Sequence[bytes]) -> RunningRecord:
-    request_id, assignment, payload, tenant, priority, attempts, log = reply
+    request_id, assignment, payload, tenant, priority, attempts, batch_id, log = reply
     counter, nonce = assignment.split(b" ")[0].split(b":")
     ids = unpack_ids(log)
     return RunningRecord(
@@ -160,7 +166,13 @@ def running_record(reply: Sequence[bytes]) -> RunningRecord:
         tenant=tenant.decode(),
         priority=int(priority),
         attempts=int(attempts),
+        batch_id=batch_id.decode(),
     )
+
+
+def batch_record(reply: Sequence[bytes]) -> BatchRecord:
+    batch_id, settings, size = reply
+    return BatchRecord(batch_id=batch_id.decode(), settings=settings.decode(), size=int(size))
 
 
 def log_slice(request_id: str, reply: Sequence[Any]) -> LogSlice | None:
@@ -182,12 +194,14 @@ def log_slice(request_id: str, reply: Sequence[Any]) -> LogSlice | None:
 
 
 def pool_totals(reply: Sequence[Any]) -> PoolTotals:
-    num_waiting, num_running, num_waiting_tokens, beats = reply
+    num_waiting, num_running, num_waiting_tokens, beats, strategy, num_unread_tokens = reply
     return PoolTotals(
         num_waiting=num_waiting,
         num_running=num_running,
         num_waiting_tokens=num_waiting_tokens,
         replica_beats={name: int(beat) for name, beat in pairs(beats)},
+        strategy=strategy.decode(),
+        num_unread_tokens=num_unread_tokens,
     )
 
 

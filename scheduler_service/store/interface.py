@@ -23,6 +23,8 @@ class NewRequest:
     num_prompt_tokens: int
     max_tokens: int
     timeout_ms: int = 0  # 0 = none
+    queue_timeout_ms: int = 0  # longest time it wants to wait in the queue; 0 = any
+    max_level_requests: int = 0  # waiting requests of its priority, this one included; 0 = any
     watch: "Watch | None" = None  # None: exempt for good, nobody ever needs to read
 
 
@@ -54,6 +56,7 @@ class QueueEntry:
     age_ms: int
     remaining_ms: int | None = None  # until the deadline
     attempts: int = 0
+    queue_timeout_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +103,29 @@ class RunningRecord:
     tenant: str
     priority: int
     attempts: int = 0
+    batch_id: str = ""  # of a static or dynamic batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchStart:
+    """The claimed become one static or dynamic batch."""
+
+    batch_id: str
+    settings: str  # JSON: the rules that it runs by to its end. Opaque to the store
+    is_held: bool  # answers are held back until the last member has ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRecord:
+    batch_id: str
+    settings: str
+    size: int  # members when it began
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachOutcome:
     running: tuple[RunningRecord, ...]
+    batches: tuple[BatchRecord, ...] = ()  # that have members running here
     reply: DriverReply
 
 
@@ -130,6 +151,7 @@ class CommitRow:
     num_cached_tokens: int = (
         -1
     )  # prompt tokens found in the prefix cache; -1 = not known with this row
+    is_held: bool = False  # the store shows it only when its batch has ended: not to be delivered
 
 
 class RowStatus:
@@ -171,6 +193,8 @@ class PoolTotals:
     num_running: int = 0
     num_waiting_tokens: int = 0
     replica_beats: dict[str, int] = field(default_factory=dict)  # replica id -> beat counter
+    strategy: str = ""  # JSON: how the pool forms its batches; empty: as each replica is set
+    num_unread_tokens: int = 0  # committed for requests cancelled or abandoned before
 
 
 class RequestStore(Protocol):
@@ -194,7 +218,11 @@ class RequestStore(Protocol):
         """Writes nothing unless something has lapsed; does not raise the worker's beat."""
 
     async def claim(
-        self, fence: Fence, request_ids: Sequence[str], at_least: int = 1
+        self,
+        fence: Fence,
+        request_ids: Sequence[str],
+        at_least: int = 1,
+        batch: BatchStart | None = None,
     ) -> ClaimOutcome:
         """Assign those still waiting to this worker; none of them, if fewer than `at_least`.
 
@@ -206,6 +234,12 @@ class RequestStore(Protocol):
 
     async def requeue(self, fence: Fence, request_ids: Sequence[str]) -> DriverReply:
         """Running here -> waiting at their rank."""
+
+    async def reject(self, fence: Fence, request_ids: Sequence[str]) -> DriverReply:
+        """Waiting -> expired: their queue policy lets them wait no longer."""
+
+    async def set_strategy(self, strategy: str) -> None:
+        """For all replicas, which learn of it by their beat. Empty: as each is set."""
 
     async def reclaim(self, incarnation: str, epoch: int, beat: int) -> tuple[str, ...] | None:
         """Tombstone a dead worker and requeue its requests; their ids, none if it was done before.

@@ -14,6 +14,7 @@ from scheduler_service.store import codec, doorbells
 from scheduler_service.store.connecting import connection_maker, without_password
 from scheduler_service.store.interface import (
     AttachOutcome,
+    BatchStart,
     ClaimOutcome,
     CommitOutcome,
     CommitRow,
@@ -168,20 +169,30 @@ class RedisStore:
     # Drivers.
 
     async def attach_driver(self, fence: Fence, replica_id: str, capacity: int) -> AttachOutcome:
-        reply, records = await self._fenced(
+        reply, records, batches = await self._fenced(
             "attach_driver", fence, replica_id, self._draw_marker(), capacity
         )
         running = sorted(map(codec.running_record, records), key=lambda record: record.request_id)
-        return AttachOutcome(running=tuple(running), reply=codec.driver_reply(reply))
+        return AttachOutcome(
+            running=tuple(running),
+            batches=tuple(sorted(map(codec.batch_record, batches), key=lambda b: b.batch_id)),
+            reply=codec.driver_reply(reply),
+        )
 
     async def poll(self, fence: Fence) -> DriverReply:
         (reply,) = await self._fenced("poll", fence)
         return codec.driver_reply(reply)
 
     async def claim(
-        self, fence: Fence, request_ids: Sequence[str], at_least: int = 1
+        self,
+        fence: Fence,
+        request_ids: Sequence[str],
+        at_least: int = 1,
+        batch: BatchStart | None = None,
     ) -> ClaimOutcome:
-        arguments: list[Argument] = [at_least]
+        arguments: list[Argument] = [at_least, "", "", 0]
+        if batch is not None:
+            arguments[1:] = batch.batch_id, batch.settings, int(batch.is_held)
         for request_id in dict.fromkeys(request_ids):
             arguments += (request_id, self._draw_nonce())
         reply, records = await self._fenced("claim", fence, *arguments)
@@ -203,7 +214,14 @@ class RedisStore:
         (reply,) = await self._fenced("requeue", fence, *request_ids)
         return codec.driver_reply(reply)
 
+    async def reject(self, fence: Fence, request_ids: Sequence[str]) -> DriverReply:
+        (reply,) = await self._fenced("reject", fence, *request_ids)
+        return codec.driver_reply(reply)
+
     # Membership.
+
+    async def set_strategy(self, strategy: str) -> None:
+        await self._call(self._driving, "set_strategy", self._draw_marker(), strategy)
 
     async def attach_pool(self, fingerprint: str) -> None:
         stored = await self._call(self._driving, "attach_pool", self._draw_marker(), fingerprint)

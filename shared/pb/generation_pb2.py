@@ -24,17 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ashared/pb/generation.proto\x12\x0ctokentide.v1\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"9\n\nChatPrompt\x12+\n\x08messages\x18\x01 \x03(\x0b\x32\x19.tokentide.v1.ChatMessage\"\x1a\n\x0bTokenPrompt\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xaa\x01\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x01H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x07\n\x05_seed\"\x96\x01\n\x08Stopping\x12\x17\n\nmax_tokens\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x12\n\nmin_tokens\x18\x02 \x01(\r\x12\x0c\n\x04stop\x18\x03 \x03(\t\x12\x16\n\x0estop_token_ids\x18\x04 \x03(\r\x12\x12\n\nignore_eos\x18\x05 \x01(\x08\x12\x14\n\x0cinclude_stop\x18\x06 \x01(\x08\x42\r\n\x0b_max_tokens\"\xb0\x03\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12(\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x18.tokentide.v1.ChatPromptH\x00\x12+\n\x06tokens\x18\x05 \x01(\x0b\x32\x19.tokentide.v1.TokenPromptH\x00\x12(\n\x08sampling\x18\x06 \x01(\x0b\x32\x16.tokentide.v1.Sampling\x12(\n\x08stopping\x18\x07 \x01(\x0b\x32\x16.tokentide.v1.Stopping\x12\x10\n\x08priority\x18\x08 \x01(\x11\x12\x0e\n\x06tenant\x18\t \x01(\t\x12\x12\n\ntimeout_ms\x18\n \x01(\x04\x12\x31\n\ron_disconnect\x18\x0b \x01(\x0e\x32\x1a.tokentide.v1.OnDisconnect\x12 \n\x13\x64isconnect_grace_ms\x18\x0c \x01(\rH\x01\x88\x01\x01\x12\x12\n\ncache_salt\x18\r \x01(\tB\x08\n\x06promptB\x16\n\x14_disconnect_grace_ms\"2\n\x0bSubmitReply\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\"M\n\rFollowRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0bstart_index\x18\x02 \x01(\r\x12\x13\n\x0bprefix_hash\x18\x03 \x01(\x0c\"$\n\rCancelRequest\x12\x13\n\x0brequest_ids\x18\x01 \x03(\t\"\r\n\x0b\x43\x61ncelReply\"\'\n\x11GetRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"v\n\x05Usage\x12\x19\n\x11num_prompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11num_output_tokens\x18\x02 \x01(\r\x12\x1c\n\x14num_generated_tokens\x18\x03 \x01(\r\x12\x19\n\x11num_cached_tokens\x18\x04 \x01(\r\"\x82\x01\n\x06\x46inish\x12(\n\x05\x63\x61use\x18\x01 \x01(\x0e\x32\x19.tokentide.v1.FinishCause\x12\x15\n\rstop_token_id\x18\x02 \x01(\r\x12\x13\n\x0bstop_string\x18\x03 \x01(\t\x12\"\n\x05usage\x18\x04 \x01(\x0b\x32\x13.tokentide.v1.Usage\"\xcb\x01\n\rGenerateChunk\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0bstart_index\x18\x02 \x01(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\x12$\n\x06\x66inish\x18\x05 \x01(\x0b\x32\x14.tokentide.v1.Finish\x12\x13\n\x0bprefix_hash\x18\x06 \x01(\x0c\x12\x0c\n\x04move\x18\x07 \x01(\x08\x12\x0c\n\x04seed\x18\x08 \x01(\x04\x12\x19\n\x11num_prompt_tokens\x18\t \x01(\r\"\xac\x01\n\x0cRequestState\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12$\n\x06\x66inish\x18\x05 \x01(\x0b\x32\x14.tokentide.v1.Finish\x12\r\n\x05\x65rror\x18\x06 \x01(\t\x12\"\n\x05usage\x18\x07 \x01(\x0b\x32\x13.tokentide.v1.Usage\"\x13\n\x11ListModelsRequest\"u\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10max_model_tokens\x18\x02 \x01(\r\x12\x1a\n\x12max_request_tokens\x18\x03 \x01(\r\x12\x13\n\x0bnum_workers\x18\x04 \x01(\r\x12\x13\n\x0b\x66ingerprint\x18\x05 \x01(\t\"6\n\x0fListModelsReply\x12#\n\x06models\x18\x01 \x03(\x0b\x32\x13.tokentide.v1.Model*a\n\x0cOnDisconnect\x12\x1d\n\x19ON_DISCONNECT_UNSPECIFIED\x10\x00\x12\x18\n\x14ON_DISCONNECT_CANCEL\x10\x01\x12\x18\n\x14ON_DISCONNECT_FINISH\x10\x02*\x7f\n\x0b\x46inishCause\x12\x1c\n\x18\x46INISH_CAUSE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x46INISH_CAUSE_STOP_TOKEN\x10\x01\x12\x1c\n\x18\x46INISH_CAUSE_STOP_STRING\x10\x02\x12\x17\n\x13\x46INISH_CAUSE_LENGTH\x10\x03\x32\xbb\x03\n\nGeneration\x12H\n\x08Generate\x12\x1d.tokentide.v1.GenerateRequest\x1a\x1b.tokentide.v1.GenerateChunk0\x01\x12\x42\n\x06Submit\x12\x1d.tokentide.v1.GenerateRequest\x1a\x19.tokentide.v1.SubmitReply\x12\x44\n\x06\x46ollow\x12\x1b.tokentide.v1.FollowRequest\x1a\x1b.tokentide.v1.GenerateChunk0\x01\x12@\n\x06\x43\x61ncel\x12\x1b.tokentide.v1.CancelRequest\x1a\x19.tokentide.v1.CancelReply\x12I\n\nGetRequest\x12\x1f.tokentide.v1.GetRequestRequest\x1a\x1a.tokentide.v1.RequestState\x12L\n\nListModels\x12\x1f.tokentide.v1.ListModelsRequest\x1a\x1d.tokentide.v1.ListModelsReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ashared/pb/generation.proto\x12\x0ctokentide.v1\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"9\n\nChatPrompt\x12+\n\x08messages\x18\x01 \x03(\x0b\x32\x19.tokentide.v1.ChatMessage\"\x1a\n\x0bTokenPrompt\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xaa\x01\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x01H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x07\n\x05_seed\"\x96\x01\n\x08Stopping\x12\x17\n\nmax_tokens\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x12\n\nmin_tokens\x18\x02 \x01(\r\x12\x0c\n\x04stop\x18\x03 \x03(\t\x12\x16\n\x0estop_token_ids\x18\x04 \x03(\r\x12\x12\n\nignore_eos\x18\x05 \x01(\x08\x12\x14\n\x0cinclude_stop\x18\x06 \x01(\x08\x42\r\n\x0b_max_tokens\"\xca\x03\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12(\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x18.tokentide.v1.ChatPromptH\x00\x12+\n\x06tokens\x18\x05 \x01(\x0b\x32\x19.tokentide.v1.TokenPromptH\x00\x12(\n\x08sampling\x18\x06 \x01(\x0b\x32\x16.tokentide.v1.Sampling\x12(\n\x08stopping\x18\x07 \x01(\x0b\x32\x16.tokentide.v1.Stopping\x12\x10\n\x08priority\x18\x08 \x01(\x11\x12\x0e\n\x06tenant\x18\t \x01(\t\x12\x12\n\ntimeout_ms\x18\n \x01(\x04\x12\x31\n\ron_disconnect\x18\x0b \x01(\x0e\x32\x1a.tokentide.v1.OnDisconnect\x12 \n\x13\x64isconnect_grace_ms\x18\x0c \x01(\rH\x01\x88\x01\x01\x12\x12\n\ncache_salt\x18\r \x01(\t\x12\x18\n\x10queue_timeout_ms\x18\x0e \x01(\x04\x42\x08\n\x06promptB\x16\n\x14_disconnect_grace_ms\"2\n\x0bSubmitReply\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\"M\n\rFollowRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0bstart_index\x18\x02 \x01(\r\x12\x13\n\x0bprefix_hash\x18\x03 \x01(\x0c\"$\n\rCancelRequest\x12\x13\n\x0brequest_ids\x18\x01 \x03(\t\"\r\n\x0b\x43\x61ncelReply\"\'\n\x11GetRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"v\n\x05Usage\x12\x19\n\x11num_prompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11num_output_tokens\x18\x02 \x01(\r\x12\x1c\n\x14num_generated_tokens\x18\x03 \x01(\r\x12\x19\n\x11num_cached_tokens\x18\x04 \x01(\r\"\x82\x01\n\x06\x46inish\x12(\n\x05\x63\x61use\x18\x01 \x01(\x0e\x32\x19.tokentide.v1.FinishCause\x12\x15\n\rstop_token_id\x18\x02 \x01(\r\x12\x13\n\x0bstop_string\x18\x03 \x01(\t\x12\"\n\x05usage\x18\x04 \x01(\x0b\x32\x13.tokentide.v1.Usage\"\xcb\x01\n\rGenerateChunk\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0bstart_index\x18\x02 \x01(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\x12$\n\x06\x66inish\x18\x05 \x01(\x0b\x32\x14.tokentide.v1.Finish\x12\x13\n\x0bprefix_hash\x18\x06 \x01(\x0c\x12\x0c\n\x04move\x18\x07 \x01(\x08\x12\x0c\n\x04seed\x18\x08 \x01(\x04\x12\x19\n\x11num_prompt_tokens\x18\t \x01(\r\"\xac\x01\n\x0cRequestState\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12$\n\x06\x66inish\x18\x05 \x01(\x0b\x32\x14.tokentide.v1.Finish\x12\r\n\x05\x65rror\x18\x06 \x01(\t\x12\"\n\x05usage\x18\x07 \x01(\x0b\x32\x13.tokentide.v1.Usage\"\x13\n\x11ListModelsRequest\"u\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10max_model_tokens\x18\x02 \x01(\r\x12\x1a\n\x12max_request_tokens\x18\x03 \x01(\r\x12\x13\n\x0bnum_workers\x18\x04 \x01(\r\x12\x13\n\x0b\x66ingerprint\x18\x05 \x01(\t\"6\n\x0fListModelsReply\x12#\n\x06models\x18\x01 \x03(\x0b\x32\x13.tokentide.v1.Model*a\n\x0cOnDisconnect\x12\x1d\n\x19ON_DISCONNECT_UNSPECIFIED\x10\x00\x12\x18\n\x14ON_DISCONNECT_CANCEL\x10\x01\x12\x18\n\x14ON_DISCONNECT_FINISH\x10\x02*\x7f\n\x0b\x46inishCause\x12\x1c\n\x18\x46INISH_CAUSE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x46INISH_CAUSE_STOP_TOKEN\x10\x01\x12\x1c\n\x18\x46INISH_CAUSE_STOP_STRING\x10\x02\x12\x17\n\x13\x46INISH_CAUSE_LENGTH\x10\x03\x32\xbb\x03\n\nGeneration\x12H\n\x08Generate\x12\x1d.tokentide.v1.GenerateRequest\x1a\x1b.tokentide.v1.GenerateChunk0\x01\x12\x42\n\x06Submit\x12\x1d.tokentide.v1.GenerateRequest\x1a\x19.tokentide.v1.SubmitReply\x12\x44\n\x06\x46ollow\x12\x1b.tokentide.v1.FollowRequest\x1a\x1b.tokentide.v1.GenerateChunk0\x01\x12@\n\x06\x43\x61ncel\x12\x1b.tokentide.v1.CancelRequest\x1a\x19.tokentide.v1.CancelReply\x12I\n\nGetRequest\x12\x1f.tokentide.v1.GetRequestRequest\x1a\x1a.tokentide.v1.RequestState\x12L\n\nListModels\x12\x1f.tokentide.v1.ListModelsRequest\x1a\x1d.tokentide.v1.ListModelsReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shared.pb.generation_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ONDISCONNECT']._serialized_start=1993
-  _globals['_ONDISCONNECT']._serialized_end=2090
-  _globals['_FINISHCAUSE']._serialized_start=2092
-  _globals['_FINISHCAUSE']._serialized_end=2219
+  _globals['_ONDISCONNECT']._serialized_start=2019
+  _globals['_ONDISCONNECT']._serialized_end=2116
+  _globals['_FINISHCAUSE']._serialized_start=2118
+  _globals['_FINISHCAUSE']._serialized_end=2245
   _globals['_CHATMESSAGE']._serialized_start=44
   _globals['_CHATMESSAGE']._serialized_end=88
   _globals['_CHATPROMPT']._serialized_start=90
@@ -46,31 +46,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STOPPING']._serialized_start=351
   _globals['_STOPPING']._serialized_end=501
   _globals['_GENERATEREQUEST']._serialized_start=504
-  _globals['_GENERATEREQUEST']._serialized_end=936
-  _globals['_SUBMITREPLY']._serialized_start=938
-  _globals['_SUBMITREPLY']._serialized_end=988
-  _globals['_FOLLOWREQUEST']._serialized_start=990
-  _globals['_FOLLOWREQUEST']._serialized_end=1067
-  _globals['_CANCELREQUEST']._serialized_start=1069
-  _globals['_CANCELREQUEST']._serialized_end=1105
-  _globals['_CANCELREPLY']._serialized_start=1107
-  _globals['_CANCELREPLY']._serialized_end=1120
-  _globals['_GETREQUESTREQUEST']._serialized_start=1122
-  _globals['_GETREQUESTREQUEST']._serialized_end=1161
-  _globals['_USAGE']._serialized_start=1163
-  _globals['_USAGE']._serialized_end=1281
-  _globals['_FINISH']._serialized_start=1284
-  _globals['_FINISH']._serialized_end=1414
-  _globals['_GENERATECHUNK']._serialized_start=1417
-  _globals['_GENERATECHUNK']._serialized_end=1620
-  _globals['_REQUESTSTATE']._serialized_start=1623
-  _globals['_REQUESTSTATE']._serialized_end=1795
-  _globals['_LISTMODELSREQUEST']._serialized_start=1797
-  _globals['_LISTMODELSREQUEST']._serialized_end=1816
-  _globals['_MODEL']._serialized_start=1818
-  _globals['_MODEL']._serialized_end=1935
-  _globals['_LISTMODELSREPLY']._serialized_start=1937
-  _globals['_LISTMODELSREPLY']._serialized_end=1991
-  _globals['_GENERATION']._serialized_start=2222
-  _globals['_GENERATION']._serialized_end=2665
+  _globals['_GENERATEREQUEST']._serialized_end=962
+  _globals['_SUBMITREPLY']._serialized_start=964
+  _globals['_SUBMITREPLY']._serialized_end=1014
+  _globals['_FOLLOWREQUEST']._serialized_start=1016
+  _globals['_FOLLOWREQUEST']._serialized_end=1093
+  _globals['_CANCELREQUEST']._serialized_start=1095
+  _globals['_CANCELREQUEST']._serialized_end=1131
+  _globals['_CANCELREPLY']._serialized_start=1133
+  _globals['_CANCELREPLY']._serialized_end=1146
+  _globals['_GETREQUESTREQUEST']._serialized_start=1148
+  _globals['_GETREQUESTREQUEST']._serialized_end=1187
+  _globals['_USAGE']._serialized_start=1189
+  _globals['_USAGE']._serialized_end=1307
+  _globals['_FINISH']._serialized_start=1310
+  _globals['_FINISH']._serialized_end=1440
+  _globals['_GENERATECHUNK']._serialized_start=1443
+  _globals['_GENERATECHUNK']._serialized_end=1646
+  _globals['_REQUESTSTATE']._serialized_start=1649
+  _globals['_REQUESTSTATE']._serialized_end=1821
+  _globals['_LISTMODELSREQUEST']._serialized_start=1823
+  _globals['_LISTMODELSREQUEST']._serialized_end=1842
+  _globals['_MODEL']._serialized_start=1844
+  _globals['_MODEL']._serialized_end=1961
+  _globals['_LISTMODELSREPLY']._serialized_start=1963
+  _globals['_LISTMODELSREPLY']._serialized_end=2017
+  _globals['_GENERATION']._serialized_start=2248
+  _globals['_GENERATION']._serialized_end=2691
 # @@protoc_insertion_point(module_scope)

@@ -78,7 +78,7 @@ class Stopping(_message.Message):
     def __init__(self, max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., ignore_eos: _Optional[bool] = ..., include_stop: _Optional[bool] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "model", "text", "chat", "tokens", "sampling", "stopping", "priority", "tenant", "timeout_ms", "on_disconnect", "disconnect_grace_ms", "cache_salt")
+    __slots__ = ("request_id", "model", "text", "chat", "tokens", "sampling", "stopping", "priority", "tenant", "timeout_ms", "on_disconnect", "disconnect_grace_ms", "cache_salt", "queue_timeout_ms")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +92,7 @@ class GenerateRequest(_message.Message):
     ON_DISCONNECT_FIELD_NUMBER: _ClassVar[int]
     DISCONNECT_GRACE_MS_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     text: str
@@ -105,7 +106,8 @@ class GenerateRequest(_message.Message):
     on_disconnect: OnDisconnect
     disconnect_grace_ms: int
     cache_salt: str
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., text: _Optional[str] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., tokens: _Optional[_Union[TokenPrompt, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., stopping: _Optional[_Union[Stopping, _Mapping]] = ..., priority: _Optional[int] = ..., tenant: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., on_disconnect: _Optional[_Union[OnDisconnect, str]] = ..., disconnect_grace_ms: _Optional[int] = ..., cache_salt: _Optional[str] = ...) -> None: ...
+    queue_timeout_ms: int
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., text: _Optional[str] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., tokens: _Optional[_Union[TokenPrompt, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., stopping: _Optional[_Union[Stopping, _Mapping]] = ..., priority: _Optional[int] = ..., tenant: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., on_disconnect: _Optional[_Union[OnDisconnect, str]] = ..., disconnect_grace_ms: _Optional[int] = ..., cache_salt: _Optional[str] = ..., queue_timeout_ms: _Optional[int] = ...) -> None: ...
 
 class SubmitReply(_message.Message):
     __slots__ = ("request_id", "created")

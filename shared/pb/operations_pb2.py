@@ -25,13 +25,15 @@ _sym_db = _symbol_database.Default()
 from shared.pb import worker_pb2 as shared_dot_pb_dot_worker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ashared/pb/operations.proto\x12\x0ctokentide.v1\x1a\x16shared/pb/worker.proto\"\x11\n\x0fGetLoadsRequest\"(\n\x11WatchLoadsRequest\x12\x13\n\x0binterval_ms\x18\x01 \x01(\r\"j\n\nWorkerLoad\x12(\n\x05stats\x18\x01 \x01(\x0b\x32\x19.tokentide.v1.WorkerStats\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x13\n\x0b\x64riven_here\x18\x04 \x01(\x08\"\xa6\x02\n\x05Loads\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x13\n\x0bnum_waiting\x18\x03 \x01(\x04\x12\x13\n\x0bnum_running\x18\x04 \x01(\x04\x12\x1a\n\x12num_waiting_tokens\x18\x05 \x01(\x04\x12)\n\x07workers\x18\x06 \x03(\x0b\x32\x18.tokentide.v1.WorkerLoad\x12\x13\n\x0bnum_streams\x18\x07 \x01(\r\x12\x11\n\tnum_tasks\x18\x08 \x01(\r\x12\x14\n\x0cnum_replicas\x18\t \x01(\r\x12(\n\x06totals\x18\n \x01(\x0b\x32\x18.tokentide.v1.StepTotals\x12\x10\n\x08strategy\x18\x0b \x01(\t\x12\x0f\n\x07serving\x18\x0c \x01(\x08\"\xb5\x02\n\nStepTotals\x12\x11\n\tnum_steps\x18\x01 \x01(\x04\x12\x19\n\x11num_prompt_tokens\x18\x02 \x01(\x04\x12\x1d\n\x15num_recomputed_tokens\x18\x03 \x01(\x04\x12\x19\n\x11num_cached_tokens\x18\x04 \x01(\x04\x12\x1a\n\x12num_sampled_tokens\x18\x05 \x01(\x04\x12\x17\n\x0fnum_preemptions\x18\x06 \x01(\x04\x12\x0f\n\x07\x62usy_ns\x18\x07 \x01(\x04\x12\x11\n\tbubble_ns\x18\x08 \x01(\x04\x12\x0f\n\x07plan_ns\x18\t \x01(\x04\x12\x11\n\tcommit_ns\x18\n \x01(\x04\x12\x13\n\x0bnum_commits\x18\x0b \x01(\x04\x12\x15\n\rbatch_size_ns\x18\x0c \x01(\x01\x12\x16\n\x0eheld_blocks_ns\x18\r \x01(\x01\"*\n\x11WatchStepsRequest\x12\x15\n\rreplay_recent\x18\x01 \x01(\x08\"`\n\x11ScheduledSequence\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x11\n\tis_decode\x18\x03 \x01(\x08\x12\x10\n\x08\x61\x64mitted\x18\x04 \x01(\x08\"C\n\x0eSkippedRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\r\"\xc6\x03\n\nStepRecord\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0e\n\x06worker\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x0f\n\x07step_id\x18\x05 \x01(\x04\x12\x32\n\tscheduled\x18\x06 \x03(\x0b\x32\x1f.tokentide.v1.ScheduledSequence\x12-\n\x07skipped\x18\x07 \x03(\x0b\x32\x1c.tokentide.v1.SkippedRequest\x12\x11\n\tpreempted\x18\x08 \x03(\t\x12)\n\x06\x62locks\x18\t \x01(\x0b\x32\x19.tokentide.v1.BlockCounts\x12\x13\n\x0bnum_waiting\x18\n \x01(\x04\x12\x13\n\x0bnum_running\x18\x0b \x01(\x04\x12*\n\x07timings\x18\x0c \x01(\x0b\x32\x19.tokentide.v1.StepTimings\x12\x14\n\x0cpredicted_ns\x18\r \x01(\x04\x12\x0f\n\x07plan_ns\x18\x0e \x01(\x04\x12\x13\n\x0bnum_sampled\x18\x0f \x01(\r\x12\x10\n\x08strategy\x18\x10 \x01(\t\x12\x1a\n\x12num_planned_tokens\x18\x11 \x01(\x04\"&\n\x12SetStrategyRequest\x12\x10\n\x08strategy\x18\x01 \x01(\t\"$\n\x10SetStrategyReply\x12\x10\n\x08strategy\x18\x01 \x01(\t\"\x0e\n\x0c\x44rainRequest\"\x0c\n\nDrainReply2\xed\x02\n\nOperations\x12>\n\x08GetLoads\x12\x1d.tokentide.v1.GetLoadsRequest\x1a\x13.tokentide.v1.Loads\x12\x44\n\nWatchLoads\x12\x1f.tokentide.v1.WatchLoadsRequest\x1a\x13.tokentide.v1.Loads0\x01\x12I\n\nWatchSteps\x12\x1f.tokentide.v1.WatchStepsRequest\x1a\x18.tokentide.v1.StepRecord0\x01\x12O\n\x0bSetStrategy\x12 .tokentide.v1.SetStrategyRequest\x1a\x1e.tokentide.v1.SetStrategyReply\x12=\n\x05\x44rain\x12\x1a.tokentide.v1.DrainRequest\x1a\x18.tokentide.v1.DrainReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ashared/pb/operations.proto\x12\x0ctokentide.v1\x1a\x16shared/pb/worker.proto\"\x11\n\x0fGetLoadsRequest\"(\n\x11WatchLoadsRequest\x12\x13\n\x0binterval_ms\x18\x01 \x01(\r\"j\n\nWorkerLoad\x12(\n\x05stats\x18\x01 \x01(\x0b\x32\x19.tokentide.v1.WorkerStats\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x13\n\x0b\x64riven_here\x18\x04 \x01(\x08\"\xc1\x02\n\x05Loads\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x13\n\x0bnum_waiting\x18\x03 \x01(\x04\x12\x13\n\x0bnum_running\x18\x04 \x01(\x04\x12\x1a\n\x12num_waiting_tokens\x18\x05 \x01(\x04\x12)\n\x07workers\x18\x06 \x03(\x0b\x32\x18.tokentide.v1.WorkerLoad\x12\x13\n\x0bnum_streams\x18\x07 \x01(\r\x12\x11\n\tnum_tasks\x18\x08 \x01(\r\x12\x14\n\x0cnum_replicas\x18\t \x01(\r\x12(\n\x06totals\x18\n \x01(\x0b\x32\x18.tokentide.v1.StepTotals\x12\x10\n\x08strategy\x18\x0b \x01(\t\x12\x0f\n\x07serving\x18\x0c \x01(\x08\x12\x19\n\x11num_unread_tokens\x18\r \x01(\x04\"\xb7\x03\n\nStepTotals\x12\x11\n\tnum_steps\x18\x01 \x01(\x04\x12\x19\n\x11num_prompt_tokens\x18\x02 \x01(\x04\x12\x1d\n\x15num_recomputed_tokens\x18\x03 \x01(\x04\x12\x19\n\x11num_cached_tokens\x18\x04 \x01(\x04\x12\x1a\n\x12num_sampled_tokens\x18\x05 \x01(\x04\x12\x17\n\x0fnum_preemptions\x18\x06 \x01(\x04\x12\x0f\n\x07\x62usy_ns\x18\x07 \x01(\x04\x12\x11\n\tbubble_ns\x18\x08 \x01(\x04\x12\x0f\n\x07plan_ns\x18\t \x01(\x04\x12\x11\n\tcommit_ns\x18\n \x01(\x04\x12\x13\n\x0bnum_commits\x18\x0b \x01(\x04\x12\x15\n\rbatch_size_ns\x18\x0c \x01(\x01\x12\x16\n\x0eheld_blocks_ns\x18\r \x01(\x01\x12\x1f\n\x17num_held_sequence_steps\x18\x0e \x01(\x04\x12\x1f\n\x17num_tokens_after_cancel\x18\x0f \x01(\x04\x12!\n\x19num_expired_prompt_tokens\x18\x10 \x01(\x04\x12\x1b\n\x13num_replayed_tokens\x18\x11 \x01(\x04\"*\n\x11WatchStepsRequest\x12\x15\n\rreplay_recent\x18\x01 \x01(\x08\"`\n\x11ScheduledSequence\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x11\n\tis_decode\x18\x03 \x01(\x08\x12\x10\n\x08\x61\x64mitted\x18\x04 \x01(\x08\"C\n\x0eSkippedRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\r\"\xc6\x03\n\nStepRecord\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0e\n\x06worker\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x0f\n\x07step_id\x18\x05 \x01(\x04\x12\x32\n\tscheduled\x18\x06 \x03(\x0b\x32\x1f.tokentide.v1.ScheduledSequence\x12-\n\x07skipped\x18\x07 \x03(\x0b\x32\x1c.tokentide.v1.SkippedRequest\x12\x11\n\tpreempted\x18\x08 \x03(\t\x12)\n\x06\x62locks\x18\t \x01(\x0b\x32\x19.tokentide.v1.BlockCounts\x12\x13\n\x0bnum_waiting\x18\n \x01(\x04\x12\x13\n\x0bnum_running\x18\x0b \x01(\x04\x12*\n\x07timings\x18\x0c \x01(\x0b\x32\x19.tokentide.v1.StepTimings\x12\x14\n\x0cpredicted_ns\x18\r \x01(\x04\x12\x0f\n\x07plan_ns\x18\x0e \x01(\x04\x12\x13\n\x0bnum_sampled\x18\x0f \x01(\r\x12\x10\n\x08strategy\x18\x10 \x01(\t\x12\x1a\n\x12num_planned_tokens\x18\x11 \x01(\x04\"y\n\x0bQueuePolicy\x12\x16\n\x0etimeout_action\x18\x01 \x01(\t\x12\x1a\n\x12\x64\x65\x66\x61ult_timeout_ms\x18\x02 \x01(\x04\x12\x1e\n\x16\x61llow_timeout_override\x18\x03 \x01(\x08\x12\x16\n\x0emax_queue_size\x18\x04 \x01(\r\"\xa1\x06\n\x08Strategy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x19\n\x0ctoken_budget\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x1a\n\rmax_sequences\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x17\n\nchunk_size\x18\x04 \x01(\x05H\x02\x88\x01\x01\x12\x16\n\tadmission\x18\x05 \x01(\tH\x03\x88\x01\x01\x12\x1c\n\x0frefill_delay_ms\x18\x06 \x01(\rH\x04\x88\x01\x01\x12\x17\n\nbatch_size\x18\x07 \x01(\rH\x05\x88\x01\x01\x12\x18\n\x0bmax_wait_ms\x18\x08 \x01(\rH\x06\x88\x01\x01\x12\x1d\n\x15preferred_batch_sizes\x18\t \x03(\r\x12\x1b\n\x0emax_batch_size\x18\n \x01(\rH\x07\x88\x01\x01\x12\x1f\n\x12max_queue_delay_ms\x18\x0b \x01(\rH\x08\x88\x01\x01\x12\x1e\n\x11preserve_ordering\x18\x0c \x01(\x08H\t\x88\x01\x01\x12<\n\x14\x64\x65\x66\x61ult_queue_policy\x18\r \x01(\x0b\x32\x19.tokentide.v1.QueuePolicyH\n\x88\x01\x01\x12N\n\x15priority_queue_policy\x18\x0e \x03(\x0b\x32/.tokentide.v1.Strategy.PriorityQueuePolicyEntry\x12\x14\n\x07release\x18\x0f \x01(\tH\x0b\x88\x01\x01\x1aU\n\x18PriorityQueuePolicyEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.tokentide.v1.QueuePolicy:\x02\x38\x01\x42\x0f\n\r_token_budgetB\x10\n\x0e_max_sequencesB\r\n\x0b_chunk_sizeB\x0c\n\n_admissionB\x12\n\x10_refill_delay_msB\r\n\x0b_batch_sizeB\x0e\n\x0c_max_wait_msB\x11\n\x0f_max_batch_sizeB\x15\n\x13_max_queue_delay_msB\x14\n\x12_preserve_orderingB\x17\n\x15_default_queue_policyB\n\n\x08_release\">\n\x12SetStrategyRequest\x12(\n\x08strategy\x18\x01 \x01(\x0b\x32\x16.tokentide.v1.Strategy\"<\n\x10SetStrategyReply\x12(\n\x08strategy\x18\x01 \x01(\x0b\x32\x16.tokentide.v1.Strategy\"\x14\n\x12GetStrategyRequest\"\x0e\n\x0c\x44rainRequest\"\x0c\n\nDrainReply2\xbe\x03\n\nOperations\x12>\n\x08GetLoads\x12\x1d.tokentide.v1.GetLoadsRequest\x1a\x13.tokentide.v1.Loads\x12\x44\n\nWatchLoads\x12\x1f.tokentide.v1.WatchLoadsRequest\x1a\x13.tokentide.v1.Loads0\x01\x12I\n\nWatchSteps\x12\x1f.tokentide.v1.WatchStepsRequest\x1a\x18.tokentide.v1.StepRecord0\x01\x12O\n\x0bSetStrategy\x12 .tokentide.v1.SetStrategyRequest\x1a\x1e.tokentide.v1.SetStrategyReply\x12O\n\x0bGetStrategy\x12 .tokentide.v1.GetStrategyRequest\x1a\x1e.tokentide.v1.SetStrategyReply\x12=\n\x05\x44rain\x12\x1a.tokentide.v1.DrainRequest\x1a\x18.tokentide.v1.DrainReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shared.pb.operations_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_STRATEGY_PRIORITYQUEUEPOLICYENTRY']._loaded_options = None
+  _globals['_STRATEGY_PRIORITYQUEUEPOLICYENTRY']._serialized_options = b'8\001'
   _globals['_GETLOADSREQUEST']._serialized_start=68
   _globals['_GETLOADSREQUEST']._serialized_end=85
   _globals['_WATCHLOADSREQUEST']._serialized_start=87
@@ -39,25 +41,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WORKERLOAD']._serialized_start=129
   _globals['_WORKERLOAD']._serialized_end=235
   _globals['_LOADS']._serialized_start=238
-  _globals['_LOADS']._serialized_end=532
-  _globals['_STEPTOTALS']._serialized_start=535
-  _globals['_STEPTOTALS']._serialized_end=844
-  _globals['_WATCHSTEPSREQUEST']._serialized_start=846
-  _globals['_WATCHSTEPSREQUEST']._serialized_end=888
-  _globals['_SCHEDULEDSEQUENCE']._serialized_start=890
-  _globals['_SCHEDULEDSEQUENCE']._serialized_end=986
-  _globals['_SKIPPEDREQUEST']._serialized_start=988
-  _globals['_SKIPPEDREQUEST']._serialized_end=1055
-  _globals['_STEPRECORD']._serialized_start=1058
-  _globals['_STEPRECORD']._serialized_end=1512
-  _globals['_SETSTRATEGYREQUEST']._serialized_start=1514
-  _globals['_SETSTRATEGYREQUEST']._serialized_end=1552
-  _globals['_SETSTRATEGYREPLY']._serialized_start=1554
-  _globals['_SETSTRATEGYREPLY']._serialized_end=1590
-  _globals['_DRAINREQUEST']._serialized_start=1592
-  _globals['_DRAINREQUEST']._serialized_end=1606
-  _globals['_DRAINREPLY']._serialized_start=1608
-  _globals['_DRAINREPLY']._serialized_end=1620
-  _globals['_OPERATIONS']._serialized_start=1623
-  _globals['_OPERATIONS']._serialized_end=1988
+  _globals['_LOADS']._serialized_end=559
+  _globals['_STEPTOTALS']._serialized_start=562
+  _globals['_STEPTOTALS']._serialized_end=1001
+  _globals['_WATCHSTEPSREQUEST']._serialized_start=1003
+  _globals['_WATCHSTEPSREQUEST']._serialized_end=1045
+  _globals['_SCHEDULEDSEQUENCE']._serialized_start=1047
+  _globals['_SCHEDULEDSEQUENCE']._serialized_end=1143
+  _globals['_SKIPPEDREQUEST']._serialized_start=1145
+  _globals['_SKIPPEDREQUEST']._serialized_end=1212
+  _globals['_STEPRECORD']._serialized_start=1215
+  _globals['_STEPRECORD']._serialized_end=1669
+  _globals['_QUEUEPOLICY']._serialized_start=1671
+  _globals['_QUEUEPOLICY']._serialized_end=1792
+  _globals['_STRATEGY']._serialized_start=1795
+  _globals['_STRATEGY']._serialized_end=2596
+  _globals['_STRATEGY_PRIORITYQUEUEPOLICYENTRY']._serialized_start=2295
+  _globals['_STRATEGY_PRIORITYQUEUEPOLICYENTRY']._serialized_end=2380
+  _globals['_SETSTRATEGYREQUEST']._serialized_start=2598
+  _globals['_SETSTRATEGYREQUEST']._serialized_end=2660
+  _globals['_SETSTRATEGYREPLY']._serialized_start=2662
+  _globals['_SETSTRATEGYREPLY']._serialized_end=2722
+  _globals['_GETSTRATEGYREQUEST']._serialized_start=2724
+  _globals['_GETSTRATEGYREQUEST']._serialized_end=2744
+  _globals['_DRAINREQUEST']._serialized_start=2746
+  _globals['_DRAINREQUEST']._serialized_end=2760
+  _globals['_DRAINREPLY']._serialized_start=2762
+  _globals['_DRAINREPLY']._serialized_end=2774
+  _globals['_OPERATIONS']._serialized_start=2777
+  _globals['_OPERATIONS']._serialized_end=3223
 # @@protoc_insertion_point(module_scope)

@@ -30,7 +30,7 @@ class WorkerLoad(_message.Message):
     def __init__(self, stats: _Optional[_Union[_worker_pb2.WorkerStats, _Mapping]] = ..., address: _Optional[str] = ..., name: _Optional[str] = ..., driven_here: _Optional[bool] = ...) -> None: ...
 
 class Loads(_message.Message):
-    __slots__ = ("replica_id", "model", "num_waiting", "num_running", "num_waiting_tokens", "workers", "num_streams", "num_tasks", "num_replicas", "totals", "strategy", "serving")
+    __slots__ = ("replica_id", "model", "num_waiting", "num_running", "num_waiting_tokens", "workers", "num_streams", "num_tasks", "num_replicas", "totals", "strategy", "serving", "num_unread_tokens")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +43,7 @@ class Loads(_message.Message):
     TOTALS_FIELD_NUMBER: _ClassVar[int]
     STRATEGY_FIELD_NUMBER: _ClassVar[int]
     SERVING_FIELD_NUMBER: _ClassVar[int]
+    NUM_UNREAD_TOKENS_FIELD_NUMBER: _ClassVar[int]
     replica_id: str
     model: str
     num_waiting: int
@@ -55,10 +56,11 @@ class Loads(_message.Message):
     totals: StepTotals
     strategy: str
     serving: bool
-    def __init__(self, replica_id: _Optional[str] = ..., model: _Optional[str] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., num_waiting_tokens: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerLoad, _Mapping]]] = ..., num_streams: _Optional[int] = ..., num_tasks: _Optional[int] = ..., num_replicas: _Optional[int] = ..., totals: _Optional[_Union[StepTotals, _Mapping]] = ..., strategy: _Optional[str] = ..., serving: _Optional[bool] = ...) -> None: ...
+    num_unread_tokens: int
+    def __init__(self, replica_id: _Optional[str] = ..., model: _Optional[str] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., num_waiting_tokens: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerLoad, _Mapping]]] = ..., num_streams: _Optional[int] = ..., num_tasks: _Optional[int] = ..., num_replicas: _Optional[int] = ..., totals: _Optional[_Union[StepTotals, _Mapping]] = ..., strategy: _Optional[str] = ..., serving: _Optional[bool] = ..., num_unread_tokens: _Optional[int] = ...) -> None: ...
 
 class StepTotals(_message.Message):
-    __slots__ = ("num_steps", "num_prompt_tokens", "num_recomputed_tokens", "num_cached_tokens", "num_sampled_tokens", "num_preemptions", "busy_ns", "bubble_ns", "plan_ns", "commit_ns", "num_commits", "batch_size_ns", "held_blocks_ns")
+    __slots__ = ("num_steps", "num_prompt_tokens", "num_recomputed_tokens", "num_cached_tokens", "num_sampled_tokens", "num_preemptions", "busy_ns", "bubble_ns", "plan_ns", "commit_ns", "num_commits", "batch_size_ns", "held_blocks_ns", "num_held_sequence_steps", "num_tokens_after_cancel", "num_expired_prompt_tokens", "num_replayed_tokens")
     NUM_STEPS_FIELD_NUMBER: _ClassVar[int]
     NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_RECOMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +74,10 @@ class StepTotals(_message.Message):
     NUM_COMMITS_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_NS_FIELD_NUMBER: _ClassVar[int]
     HELD_BLOCKS_NS_FIELD_NUMBER: _ClassVar[int]
+    NUM_HELD_SEQUENCE_STEPS_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_AFTER_CANCEL_FIELD_NUMBER: _ClassVar[int]
+    NUM_EXPIRED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_REPLAYED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     num_steps: int
     num_prompt_tokens: int
     num_recomputed_tokens: int
@@ -85,7 +91,11 @@ class StepTotals(_message.Message):
     num_commits: int
     batch_size_ns: float
     held_blocks_ns: float
-    def __init__(self, num_steps: _Optional[int] = ..., num_prompt_tokens: _Optional[int] = ..., num_recomputed_tokens: _Optional[int] = ..., num_cached_tokens: _Optional[int] = ..., num_sampled_tokens: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., busy_ns: _Optional[int] = ..., bubble_ns: _Optional[int] = ..., plan_ns: _Optional[int] = ..., commit_ns: _Optional[int] = ..., num_commits: _Optional[int] = ..., batch_size_ns: _Optional[float] = ..., held_blocks_ns: _Optional[float] = ...) -> None: ...
+    num_held_sequence_steps: int
+    num_tokens_after_cancel: int
+    num_expired_prompt_tokens: int
+    num_replayed_tokens: int
+    def __init__(self, num_steps: _Optional[int] = ..., num_prompt_tokens: _Optional[int] = ..., num_recomputed_tokens: _Optional[int] = ..., num_cached_tokens: _Optional[int] = ..., num_sampled_tokens: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., busy_ns: _Optional[int] = ..., bubble_ns: _Optional[int] = ..., plan_ns: _Optional[int] = ..., commit_ns: _Optional[int] = ..., num_commits: _Optional[int] = ..., batch_size_ns: _Optional[float] = ..., held_blocks_ns: _Optional[float] = ..., num_held_sequence_steps: _Optional[int] = ..., num_tokens_after_cancel: _Optional[int] = ..., num_expired_prompt_tokens: _Optional[int] = ..., num_replayed_tokens: _Optional[int] = ...) -> None: ...
 
 class WatchStepsRequest(_message.Message):
     __slots__ = ("replay_recent",)
@@ -153,17 +163,74 @@ class StepRecord(_message.Message):
     num_planned_tokens: int
     def __init__(self, replica_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., worker: _Optional[str] = ..., epoch: _Optional[int] = ..., step_id: _Optional[int] = ..., scheduled: _Optional[_Iterable[_Union[ScheduledSequence, _Mapping]]] = ..., skipped: _Optional[_Iterable[_Union[SkippedRequest, _Mapping]]] = ..., preempted: _Optional[_Iterable[str]] = ..., blocks: _Optional[_Union[_worker_pb2.BlockCounts, _Mapping]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., timings: _Optional[_Union[_worker_pb2.StepTimings, _Mapping]] = ..., predicted_ns: _Optional[int] = ..., plan_ns: _Optional[int] = ..., num_sampled: _Optional[int] = ..., strategy: _Optional[str] = ..., num_planned_tokens: _Optional[int] = ...) -> None: ...
 
+class QueuePolicy(_message.Message):
+    __slots__ = ("timeout_action", "default_timeout_ms", "allow_timeout_override", "max_queue_size")
+    TIMEOUT_ACTION_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_TIMEOUT_OVERRIDE_FIELD_NUMBER: _ClassVar[int]
+    MAX_QUEUE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    timeout_action: str
+    default_timeout_ms: int
+    allow_timeout_override: bool
+    max_queue_size: int
+    def __init__(self, timeout_action: _Optional[str] = ..., default_timeout_ms: _Optional[int] = ..., allow_timeout_override: _Optional[bool] = ..., max_queue_size: _Optional[int] = ...) -> None: ...
+
+class Strategy(_message.Message):
+    __slots__ = ("name", "token_budget", "max_sequences", "chunk_size", "admission", "refill_delay_ms", "batch_size", "max_wait_ms", "preferred_batch_sizes", "max_batch_size", "max_queue_delay_ms", "preserve_ordering", "default_queue_policy", "priority_queue_policy", "release")
+    class PriorityQueuePolicyEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: QueuePolicy
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[QueuePolicy, _Mapping]] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_BUDGET_FIELD_NUMBER: _ClassVar[int]
+    MAX_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    ADMISSION_FIELD_NUMBER: _ClassVar[int]
+    REFILL_DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    PREFERRED_BATCH_SIZES_FIELD_NUMBER: _ClassVar[int]
+    MAX_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_QUEUE_DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    PRESERVE_ORDERING_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_QUEUE_POLICY_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_QUEUE_POLICY_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    token_budget: int
+    max_sequences: int
+    chunk_size: int
+    admission: str
+    refill_delay_ms: int
+    batch_size: int
+    max_wait_ms: int
+    preferred_batch_sizes: _containers.RepeatedScalarFieldContainer[int]
+    max_batch_size: int
+    max_queue_delay_ms: int
+    preserve_ordering: bool
+    default_queue_policy: QueuePolicy
+    priority_queue_policy: _containers.MessageMap[int, QueuePolicy]
+    release: str
+    def __init__(self, name: _Optional[str] = ..., token_budget: _Optional[int] = ..., max_sequences: _Optional[int] = ..., chunk_size: _Optional[int] = ..., admission: _Optional[str] = ..., refill_delay_ms: _Optional[int] = ..., batch_size: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., preferred_batch_sizes: _Optional[_Iterable[int]] = ..., max_batch_size: _Optional[int] = ..., max_queue_delay_ms: _Optional[int] = ..., preserve_ordering: _Optional[bool] = ..., default_queue_policy: _Optional[_Union[QueuePolicy, _Mapping]] = ..., priority_queue_policy: _Optional[_Mapping[int, QueuePolicy]] = ..., release: _Optional[str] = ...) -> None: ...
+
 class SetStrategyRequest(_message.Message):
     __slots__ = ("strategy",)
     STRATEGY_FIELD_NUMBER: _ClassVar[int]
-    strategy: str
-    def __init__(self, strategy: _Optional[str] = ...) -> None: ...
+    strategy: Strategy
+    def __init__(self, strategy: _Optional[_Union[Strategy, _Mapping]] = ...) -> None: ...
 
 class SetStrategyReply(_message.Message):
     __slots__ = ("strategy",)
     STRATEGY_FIELD_NUMBER: _ClassVar[int]
-    strategy: str
-    def __init__(self, strategy: _Optional[str] = ...) -> None: ...
+    strategy: Strategy
+    def __init__(self, strategy: _Optional[_Union[Strategy, _Mapping]] = ...) -> None: ...
+
+class GetStrategyRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ()

@@ -54,6 +54,11 @@ class OperationsStub:
                 request_serializer=shared_dot_pb_dot_operations__pb2.SetStrategyRequest.SerializeToString,
                 response_deserializer=shared_dot_pb_dot_operations__pb2.SetStrategyReply.FromString,
                 _registered_method=True)
+        self.GetStrategy = channel.unary_unary(
+                '/tokentide.v1.Operations/GetStrategy',
+                request_serializer=shared_dot_pb_dot_operations__pb2.GetStrategyRequest.SerializeToString,
+                response_deserializer=shared_dot_pb_dot_operations__pb2.SetStrategyReply.FromString,
+                _registered_method=True)
         self.Drain = channel.unary_unary(
                 '/tokentide.v1.Operations/Drain',
                 request_serializer=shared_dot_pb_dot_operations__pb2.DrainRequest.SerializeToString,
@@ -90,6 +95,12 @@ class OperationsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetStrategy(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Drain(self, request, context):
         """Take no more requests here, let streams move on.
         """
@@ -118,6 +129,11 @@ def add_OperationsServicer_to_server(servicer, server):
             'SetStrategy': grpc.unary_unary_rpc_method_handler(
                     servicer.SetStrategy,
                     request_deserializer=shared_dot_pb_dot_operations__pb2.SetStrategyRequest.FromString,
+                    response_serializer=shared_dot_pb_dot_operations__pb2.SetStrategyReply.SerializeToString,
+            ),
+            'GetStrategy': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStrategy,
+                    request_deserializer=shared_dot_pb_dot_operations__pb2.GetStrategyRequest.FromString,
                     response_serializer=shared_dot_pb_dot_operations__pb2.SetStrategyReply.SerializeToString,
             ),
             'Drain': grpc.unary_unary_rpc_method_handler(
@@ -233,6 +249,33 @@ class Operations:
             target,
             '/tokentide.v1.Operations/SetStrategy',
             shared_dot_pb_dot_operations__pb2.SetStrategyRequest.SerializeToString,
+            shared_dot_pb_dot_operations__pb2.SetStrategyReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStrategy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tokentide.v1.Operations/GetStrategy',
+            shared_dot_pb_dot_operations__pb2.GetStrategyRequest.SerializeToString,
             shared_dot_pb_dot_operations__pb2.SetStrategyReply.FromString,
             options,
             channel_credentials,

@@ -64,6 +64,7 @@ def raw_request_from_pb(message: pb.GenerateRequest) -> RawRequest:
         priority=message.priority,
         tenant=message.tenant,
         timeout_ms=message.timeout_ms,
+        queue_timeout_ms=message.queue_timeout_ms,
         on_disconnect=_ON_DISCONNECT_FROM_PB.get(message.on_disconnect, str(message.on_disconnect)),
         disconnect_grace_ms=(
             message.disconnect_grace_ms if message.HasField("disconnect_grace_ms") else None
@@ -95,6 +96,7 @@ def raw_request_to_pb(raw: RawRequest) -> pb.GenerateRequest:
         priority=raw.priority,
         tenant=raw.tenant,
         timeout_ms=raw.timeout_ms,
+        queue_timeout_ms=raw.queue_timeout_ms,
         on_disconnect=_ON_DISCONNECT_TO_PB[raw.on_disconnect],
         disconnect_grace_ms=raw.disconnect_grace_ms,
         cache_salt=raw.cache_salt,

@@ -10,6 +10,7 @@ from fakes_store import StoreHarness, make_new_request, open_model, open_redis
 
 from scheduler_service.store.interface import (
     AttachOutcome,
+    BatchStart,
     ClaimOutcome,
     CommitOutcome,
     CommitRow,
@@ -38,6 +39,8 @@ WEIGHTS = {
     "beat": 1,
     "reclaim": 1,
     "detach": 0.3,
+    "reject": 0.5,
+    "strategy": 0.3,
 }
 Call = Callable[[RequestStore], Awaitable[Any]]
 
@@ -67,6 +70,7 @@ class Caller:
         self.source = source
         self.epochs = {"w0": 0, "w1": 0}
         self.num_workers = 2
+        self.num_batches = 0
         self.request_ids = [f"r{i}" for i in range(14)]
         self.num_requests = 14
         self.records: list[tuple[str, RunningRecord]] = []  # with the worker's name
@@ -103,6 +107,8 @@ class Caller:
             timeout_ms=self.source.choice([0, 0, 0, 0, 1, 900_000]),
             watch=self.source.choice([None, self.draw_watch_value()]),
             tenant=self.source.choice("xyz"),
+            queue_timeout_ms=self.source.choice([0, 70]),
+            max_level_requests=self.source.choice([0, 0, 0, 2]),
             max_tokens=self.source.choice([10, 50, 100]),
         )
         return lambda store: store.submit(request)
@@ -120,13 +126,30 @@ class Caller:
 
     def draw_claim(self) -> Call:
         fence, ids, at_least = self.fence(), self.ids(6), self.source.choice([1, 1, 3])
+        batch = self.source.choice([None, self.draw_batch()])
 
         async def claim(store: RequestStore) -> ClaimOutcome:
-            outcome = await store.claim(fence, ids, at_least)
+            outcome = await store.claim(fence, ids, at_least, batch)
             self.records += [(fence.incarnation, record) for record in outcome.claimed]
             return outcome
 
         return claim
+
+    def draw_batch(self) -> BatchStart:
+        self.num_batches += 1
+        return BatchStart(
+            batch_id=f"b{self.num_batches}",
+            settings=self.source.choice(["{}", "x"]),
+            is_held=self.source.random() < 0.7,
+        )
+
+    def draw_reject(self) -> Call:
+        fence, ids = self.fence(), self.ids(1)
+        return lambda store: store.reject(fence, ids)
+
+    def draw_strategy(self) -> Call:
+        text = self.source.choice(["", "static"])
+        return lambda store: store.set_strategy(text)
 
     def draw_commit(self) -> Call:
         fence = self.fence()

@@ -18,11 +18,12 @@ from scheduler_service.driver_values import DriverContext, DriverSettings
 from scheduler_service.membership import Membership, MembershipSettings
 from scheduler_service.output_stream import OutputChunk
 from scheduler_service.planning.snapshot import Limits
-from scheduler_service.planning.strategies.continuous import ContinuousStrategy
+from scheduler_service.pool_strategy import PoolStrategy
 from scheduler_service.serving import ServedModel, Serving
 from scheduler_service.stored_request import spec_from_bytes
 from scheduler_service.text_stops import CodecTextStops
 from shared.errors import ServingError, StoreUnavailable, WorkerLost
+from shared.strategy import StrategySettings
 from shared.types import BatchPlan, FinishReason, StepResult, WorkerDescription, WorkerStats
 from shared.validation import Capacity, RawRequest, RequestLimits
 from tokentide.resume import Chunk, Finish, RetrySettings, StreamBroken, resuming
@@ -162,12 +163,20 @@ class SimReplica:
             welcome=self._welcome,
             settings=MembershipSettings(stable_s=3.0),
         )
+        self.strategy = PoolStrategy(
+            store=self.store,
+            membership=self.membership,
+            own=StrategySettings(),
+            claim_window=64,
+            max_sequences=8,
+        )
         self.serving = Serving(
             store=self.store,
             delivery=self.delivery,
             replica_id=replica_id,
             limits=RequestLimits(),
             capacities=lambda: [Capacity(BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_TOKENS)],
+            strategy=self.strategy.now,
         )
         self.serving.model = ServedModel(
             name=MODEL,
@@ -198,7 +207,7 @@ class SimReplica:
             limits_of=lambda _: Limits(token_budget=64, max_sequences=8, max_bypasses=4),
             settings=DriverSettings(),
             read_spec=spec_from_bytes,
-            strategy=ContinuousStrategy,
+            strategy=self.strategy.now,
             open_text_stops=lambda: CodecTextStops(FakeCodec),
             committed=self.delivery.offer,
             record_step=lambda note: None,

@@ -4,6 +4,7 @@ Knows nothing of whose turn it is.
 """
 
 import sys
+from typing import Any
 
 from scheduler_service.planning.snapshot import (
     Decision,
@@ -13,14 +14,20 @@ from scheduler_service.planning.snapshot import (
     SkipReason,
     Snapshot,
 )
+from shared.strategy import WHOLE_PREFILL
 
 
 class Draft:
     def __init__(self, snapshot: Snapshot) -> None:
         limits = snapshot.limits
+        self._limits = limits
         self.tokens_left = limits.token_budget
         self.blocks_left = snapshot.num_available_blocks
         self.chunk_size = limits.chunk_size or limits.token_budget
+        self._is_whole = limits.chunk_size == WHOLE_PREFILL
+        self._num_prompts = 0
+        self.num_decodes = 0
+        self._snapshot = snapshot
         self.partial_places = limits.max_partial_prompts or sys.maxsize
         self.chunks: list[PlannedChunk] = []
         self.claims: list[PlannedClaim] = []
@@ -32,22 +39,47 @@ class Draft:
         self.skipped.append(Skipped(request_id, reason, count))
 
     def chunk_for(self, num_pending_tokens: int) -> int | None:
-        """Tokens that a prompt gets. None: it would be left half computed, and enough are."""
+        """Tokens that a prompt gets; `cut_reason` says why None."""
+        if self._is_whole:
+            return self._whole_chunk_for(num_pending_tokens)
         num_tokens = min(num_pending_tokens, self.chunk_size, self.tokens_left)
         if num_tokens < num_pending_tokens and self.partial_places < 1:
             return None
         return num_tokens
 
+    @property
+    def cut_reason(self) -> SkipReason:
+        return SkipReason.PREFILL_NOT_CUT if self._is_whole else SkipReason.INTERLEAVE_BOUND
+
+    def _whole_chunk_for(self, num_pending_tokens: int) -> int | None:
+        """All or nothing. One that the budget never holds goes beside decodes alone, within what the
+        worker takes in a step."""
+        if num_pending_tokens <= self.tokens_left:
+            return num_pending_tokens
+        limits = self._limits
+        if self._num_prompts or num_pending_tokens <= limits.token_budget - self.num_decodes:
+            return None
+        most = limits.max_step_tokens or sys.maxsize
+        return min(num_pending_tokens, most - self.num_decodes)
+
     def take(self, num_tokens: int, num_pending_tokens: int, num_new_blocks: int) -> None:
-        self.tokens_left -= num_tokens
+        self._num_prompts += 1
+        self.tokens_left = max(0, self.tokens_left - num_tokens)
         self.blocks_left -= num_new_blocks
         self.partial_places -= num_tokens < num_pending_tokens
 
-    def decision(self) -> Decision:
+    def decision(self, **fields: Any) -> Decision:
+        """`fields`: what only some strategies decide."""
+        snapshot = self._snapshot
+        if snapshot.num_waiting_beyond:
+            self.skip("", SkipReason.BEYOND_WINDOW, snapshot.num_waiting_beyond)
+        if snapshot.num_waiting_unfit:
+            self.skip("", SkipReason.UNFIT_HERE, snapshot.num_waiting_unfit)
         return Decision(
             chunks=tuple(self.chunks),
             claims=tuple(self.claims),
             preemptions=tuple(self.preemptions),
             skipped=tuple(self.skipped),
             bypassed=tuple(self.bypassed),
+            **fields,
         )

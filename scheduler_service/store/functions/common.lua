@@ -6,7 +6,8 @@
 --
 -- meta                 hash: marker, write_counter, fingerprint, arrivals, num_running, num_waiting_tokens;
 --                      beats_until: the replicas' beats are unbroken until then; amnesty_until: no watch lapses before;
---                      capacity, capacity_since: most tokens that a request may have on some worker, and since when
+--                      capacity, capacity_since: most tokens that a request may have on some worker, and since when;
+--                      strategy: JSON, how batches are formed; num_unread_tokens: made for those that nobody wanted
 -- queue                zset: waiting ids by rank = priority * 2^40 + arrival (exact in a double)
 -- waiting              hash: id -> packed entry of the queue window (pack_entry)
 -- sizes                zset: waiting ids by the most tokens they can come to have (prompt + max_tokens)
@@ -14,6 +15,8 @@
 -- tokens:<id>          string: output ids, u32 little-endian each; length / 4 is the next index
 -- running:<incarnation> hash: id -> "<counter>:<nonce> <attempts>"
 -- flags:<incarnation>  hash: id -> why its driver has to end it: cancelled, expired
+-- batch:<batch>        hash of a static or dynamic batch until its last member has ended: settings (JSON), size
+-- members:<batch>      set: all its members; left:<batch> set: those that have not ended
 -- workers              set: incarnations attached and not tombstoned
 -- worker:<incarnation> hash: epoch, replica, beat, capacity (tokens of the largest request it can run), tombstone
 -- deadlines            zset: ids by deadline, ms of the store's clock
@@ -27,7 +30,7 @@
 local LAPSE_LIMIT = 32 -- lapsed deadlines, as many watches and as many unfit requests, ended in one call
 local SCAN_LIMIT = 1024 -- waiting requests looked at for a window, where some do not fit the worker
 local PRIORITY_STEP = 1099511627776 -- 2^40 arrivals before priorities would mix
-local ENTRY = "<I4I4I4I8I8I4i4"
+local ENTRY = "<I4I4I4I8I8I4i4I4"
 
 -- Redis formats large numbers in Lua differently from version to version: we do it ourselves.
 local function int(number)
@@ -85,7 +88,7 @@ end
 
 local function pack_entry(record, num_output_tokens)
   return struct.pack(ENTRY, record.num_prompt_tokens, num_output_tokens, record.max_tokens, record.arrival,
-    record.deadline, record.attempts, record.priority) .. record.tenant
+    record.deadline, record.attempts, record.priority, record.queue_timeout) .. record.tenant
 end
 
 local function enter_queue(call, id, rank, record, num_output_tokens)
@@ -117,10 +120,47 @@ local function leave_worker(call, id, incarnation)
   call.wrote = true
 end
 
+local function drop_watcher(call, id)
+  ring(call, redis.call("HGET", call.p .. "watchers", id), id)
+  redis.call("HDEL", call.p .. "watchers", id)
+end
+
+local function retain(call, id)
+  redis.call("EXPIRE", call.p .. "request:" .. id, call.retention_s)
+  redis.call("EXPIRE", call.p .. "tokens:" .. id, call.retention_s)
+end
+
+-- The last member has ended: what was held back may be read. Bounded by the batch's size.
+local function close_batch(call, batch)
+  for _, id in ipairs(redis.call("SMEMBERS", call.p .. "members:" .. batch)) do
+    local key = call.p .. "request:" .. id
+    local record = redis.call("HMGET", key, "batch", "held", "status")
+    if record[1] == batch and record[2] == "1" then
+      redis.call("HSET", key, "held", "0")
+      if record[3] ~= "waiting" and record[3] ~= "running" then
+        drop_watcher(call, id)
+        retain(call, id)
+      end
+    end
+  end
+  redis.call("DEL", call.p .. "batch:" .. batch, call.p .. "members:" .. batch, call.p .. "left:" .. batch)
+end
+
+local function leave_batch(call, id, batch)
+  if not batch or batch == "" then return end
+  redis.call("SREM", call.p .. "left:" .. batch, id)
+  if redis.call("SCARD", call.p .. "left:" .. batch) == 0 then close_batch(call, batch) end
+end
+
+-- From here on nobody wants its tokens: those that come all the same are counted.
+local function mark_unread(call, id)
+  redis.call("HSETNX", call.p .. "request:" .. id, "unread_from", int(log_length(call, id)))
+end
+
 -- The one way into a terminal status. `fields`: further fields of the record, flat. Does nothing to an ended request.
 local function end_request(call, id, status, finish, fields)
   local key = call.p .. "request:" .. id
-  local record = redis.call("HMGET", key, "status", "worker", "tenant")
+  local record = redis.call("HMGET", key, "status", "worker", "tenant", "batch", "held", "unread_from")
   if record[1] == "waiting" then
     leave_queue(call, id)
   elseif record[1] == "running" then
@@ -128,16 +168,24 @@ local function end_request(call, id, status, finish, fields)
   else
     return
   end
-  redis.call("HSET", key, "status", status, "finish", finish, "worker", "", unpack(fields or {}))
+  -- only a finished answer waits for the batch's end
+  local is_held = record[5] == "1" and status == "finished"
+  redis.call("HSET", key, "status", status, "finish", finish, "worker", "", "held", is_held and "1" or "0",
+    unpack(fields or {}))
+  if record[6] and status == "cancelled" then
+    local num_unread = log_length(call, id) - tonumber(record[6])
+    redis.call("HINCRBY", call.p .. "meta", "num_unread_tokens", int(num_unread))
+  end
   redis.call("ZREM", call.p .. "deadlines", id)
   redis.call("ZREM", call.p .. "watches", id)
-  ring(call, redis.call("HGET", call.p .. "watchers", id), id)
-  redis.call("HDEL", call.p .. "watchers", id)
   if redis.call("HINCRBY", call.p .. "tenants", record[3], -1) <= 0 then
     redis.call("HDEL", call.p .. "tenants", record[3])
   end
-  redis.call("EXPIRE", key, call.retention_s)
-  redis.call("EXPIRE", call.p .. "tokens:" .. id, call.retention_s)
+  if not is_held then
+    drop_watcher(call, id)
+    retain(call, id)
+  end
+  leave_batch(call, id, record[4])
   call.wrote = true
 end
 
@@ -148,6 +196,7 @@ local function end_or_flag(call, id, reason)
     end_request(call, id, reason, reason)
   elseif record[1] == "running" then
     if redis.call("HSETNX", call.p .. "flags:" .. record[2], id, reason) == 1 then
+      mark_unread(call, id)
       call.ring_all = true
       call.wrote = true
     end
@@ -176,7 +225,8 @@ local function lapse(call)
   end
 end
 
--- Running -> waiting at its rank; one that was to be ended is ended instead.
+-- Running -> waiting at its rank; one that was to be ended is ended instead. It comes back as a request like others,
+-- of no batch.
 local function return_to_queue(call, id, incarnation, more_attempts)
   local flag = redis.call("HGET", call.p .. "flags:" .. incarnation, id)
   if flag then
@@ -185,13 +235,15 @@ local function return_to_queue(call, id, incarnation, more_attempts)
   end
   local key = call.p .. "request:" .. id
   local r = redis.call("HMGET", key, "num_prompt_tokens", "max_tokens", "arrival", "deadline", "attempts", "priority",
-    "tenant", "rank")
+    "tenant", "rank", "queue_timeout", "batch")
   local record = {
     num_prompt_tokens = tonumber(r[1]), max_tokens = tonumber(r[2]), arrival = tonumber(r[3]),
     deadline = tonumber(r[4]), attempts = tonumber(r[5]) + more_attempts, priority = tonumber(r[6]), tenant = r[7],
+    queue_timeout = tonumber(r[9] or 0),
   }
   leave_worker(call, id, incarnation)
-  redis.call("HSET", key, "status", "waiting", "worker", "", "attempts", int(record.attempts))
+  redis.call("HSET", key, "status", "waiting", "worker", "", "attempts", int(record.attempts), "batch", "", "held", "0")
+  leave_batch(call, id, r[10])
   enter_queue(call, id, r[8], record, log_length(call, id))
   return true
 end
@@ -249,9 +301,9 @@ end
 
 -- What a driver needs to admit a request that runs on its worker.
 local function running_record(call, id, assignment)
-  local r = redis.call("HMGET", call.p .. "request:" .. id, "payload", "tenant", "priority", "attempts")
+  local r = redis.call("HMGET", call.p .. "request:" .. id, "payload", "tenant", "priority", "attempts", "batch")
   local log = redis.call("GET", call.p .. "tokens:" .. id) or ""
-  return {id, assignment, r[1], r[2], r[3], r[4], log}
+  return {id, assignment, r[1], r[2], r[3], r[4], r[5] or "", log}
 end
 
 local function register(name, callback, flags)

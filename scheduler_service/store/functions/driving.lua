@@ -11,7 +11,7 @@ local function open_fenced(keys, args)
 end
 
 -- ARGV  ..., replica, marker, capacity
--- returns  {"ok", reply, {running records}}
+-- returns  {"ok", reply, {running records}, {per open batch: name, settings, size}}
 local function attach_driver(keys, args)
   local call = open_call(keys, args)
   local key = call.p .. "worker:" .. args[3]
@@ -29,11 +29,18 @@ local function attach_driver(keys, args)
   redis.call("SADD", call.p .. "workers", args[3])
   call.wrote = true
   local running = redis.call("HGETALL", call.p .. "running:" .. args[3])
-  local records = {}
+  local records, batches, seen = {}, {}, {}
   for i = 1, #running, 2 do
-    records[#records + 1] = running_record(call, running[i], running[i + 1])
+    local record = running_record(call, running[i], running[i + 1])
+    local batch = record[7]
+    records[#records + 1] = record
+    if batch ~= "" and not seen[batch] then
+      seen[batch] = true
+      local r = redis.call("HMGET", call.p .. "batch:" .. batch, "settings", "size")
+      if r[1] then batches[#batches + 1] = {batch, r[1], r[2]} end
+    end
   end
-  return {"ok", driver_reply(call, args[3], args[2]), records}
+  return {"ok", driver_reply(call, args[3], args[2]), records, batches}
 end
 
 local function poll(keys, args)
@@ -46,7 +53,7 @@ end
 -- Those of `ids` that can be claimed, and their number with those claimed here before by a call whose answer was lost.
 local function claimable(call, args, running_key)
   local waiting, present, num = {}, {}, 0
-  for i = 6, #args, 2 do
+  for i = 9, #args, 2 do
     local id = args[i]
     local entry = redis.call("HGET", call.p .. "waiting", id)
     if entry then
@@ -66,7 +73,8 @@ local function claimable(call, args, running_key)
   return waiting, present, num
 end
 
--- ARGV  ..., at_least, then pairs id, nonce; no id twice
+-- ARGV  ..., at_least, batch ("": each for itself), its settings, whether its answers are held back until it ends
+--       ("1", "0"), then pairs id, nonce; no id twice
 -- returns  {"ok", reply, {running records}}
 local function claim(keys, args)
   local call = open_fenced(keys, args)
@@ -76,9 +84,16 @@ local function claim(keys, args)
   local waiting, present, num = claimable(call, args, running_key)
   local records = {}
   if num < tonumber(args[5]) then return {"ok", driver_reply(call, args[3], args[2]), records} end
-  for i = 6, #args, 2 do
+  local batch, size = args[6], 0
+  for i = 9, #args, 2 do
     local id, assignment = args[i], present[args[i]]
     if waiting[id] then
+      if batch ~= "" then
+        redis.call("HSET", call.p .. "request:" .. id, "batch", batch, "held", args[8])
+        redis.call("SADD", call.p .. "members:" .. batch, id)
+        redis.call("SADD", call.p .. "left:" .. batch, id)
+        size = size + 1
+      end
       local key = call.p .. "request:" .. id
       leave_queue(call, id)
       local counter = redis.call("HINCRBY", key, "counter", 1)
@@ -90,6 +105,7 @@ local function claim(keys, args)
     end
     if assignment then records[#records + 1] = running_record(call, id, assignment) end
   end
+  if size > 0 then redis.call("HSET", call.p .. "batch:" .. batch, "settings", args[7], "size", int(size)) end
   return {"ok", driver_reply(call, args[3], args[2]), records}
 end
 
@@ -187,6 +203,20 @@ local function requeue(keys, args)
   return {"ok", driver_reply(call, args[3], args[2])}
 end
 
+-- ARGV  ..., ids
+-- returns  {"ok", reply}
+local function reject(keys, args)
+  local call = open_fenced(keys, args)
+  if not call then return {"stale"} end
+  for i = 5, #args do
+    if redis.call("HEXISTS", call.p .. "waiting", args[i]) == 1 then
+      end_request(call, args[i], "expired", "expired", {"error", "it waited longer than its queue timeout"})
+    end
+  end
+  return {"ok", driver_reply(call, args[3], args[2])}
+end
+
+register("reject", reject, {"allow-oom"})
 register("attach_driver", attach_driver, {"allow-oom"})
 register("poll", poll, {"allow-oom"})
 register("claim", claim, {"allow-oom"})

@@ -104,7 +104,7 @@ local function note_beat(call, lease_ms, outage_ms)
 end
 
 -- ARGV  retention_s, marker, replica, lease_ms, outage_ms, unfit_timeout_ms
--- returns  {waiting, running, waiting tokens, replicas: flat name, beat}
+-- returns  {waiting, running, waiting tokens, replicas: flat name, beat, strategy, unread tokens}
 local function beat(keys, args)
   local call = open_call(keys, args)
   ensure_marker(call, args[2])
@@ -126,8 +126,10 @@ local function beat(keys, args)
       beats[#beats + 1] = number
     end
   end
-  local meta = redis.call("HMGET", call.p .. "meta", "num_running", "num_waiting_tokens")
-  return {redis.call("ZCARD", call.p .. "queue"), tonumber(meta[1] or 0), tonumber(meta[2] or 0), beats}
+  local meta = redis.call("HMGET", call.p .. "meta", "num_running", "num_waiting_tokens", "strategy",
+    "num_unread_tokens")
+  return {redis.call("ZCARD", call.p .. "queue"), tonumber(meta[1] or 0), tonumber(meta[2] or 0), beats, meta[3] or "",
+    tonumber(meta[4] or 0)}
 end
 
 -- ARGV  retention_s, replica
@@ -139,6 +141,18 @@ local function leave(keys, args)
   return 1
 end
 
+-- ARGV  retention_s, marker, strategy ("": none, each replica's own setting holds)
+local function set_strategy(keys, args)
+  local call = open_call(keys, args)
+  ensure_marker(call, args[2])
+  redis.call("HSET", call.p .. "meta", "strategy", args[3])
+  call.wrote = true
+  call.ring_all = true
+  seal(call)
+  return 1
+end
+
+register("set_strategy", set_strategy, {"allow-oom"})
 register("attach_pool", attach_pool, {"allow-oom"})
 register("reclaim", reclaim, {"allow-oom"})
 register("detach_worker", detach_worker, {"allow-oom"})

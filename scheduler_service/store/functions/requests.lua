@@ -10,6 +10,7 @@ local function set_watch(call, id, replica, nonce, grace_ms, lease_ms)
   if present[2] ~= nonce then redis.call("HINCRBY", key, "readers", 1) end
   redis.call("HSET", key, "watch_nonce", nonce, "watch_grace", grace_ms)
   redis.call("HSET", call.p .. "watchers", id, replica)
+  redis.call("HDEL", key, "unread_from")
   if exempt or tonumber(grace_ms) < 0 then
     redis.call("ZREM", call.p .. "watches", id)
   else
@@ -19,7 +20,8 @@ local function set_watch(call, id, replica, nonce, grace_ms, lease_ms)
 end
 
 -- ARGV  retention_s, marker, max requests, max tokens, lease_ms, id, payload hash, payload, priority, tenant, prompt
---       tokens, max_tokens, timeout_ms, then of the watch: replica, nonce, grace_ms ("" in all three: exempt)
+--       tokens, max_tokens, timeout_ms, then of the watch: replica, nonce, grace_ms ("" in all three: exempt), then
+--       queue_timeout_ms, and how many requests of this priority may wait (0: any number)
 -- returns  {"created", payload} | {"present", payload} | {"conflict"} | {"full", waiting, waiting tokens}
 local function submit(keys, args)
   local call = open_call(keys, args)
@@ -39,9 +41,14 @@ local function submit(keys, args)
   if num_waiting >= tonumber(args[3]) or num_waiting_tokens + tonumber(args[11]) > tonumber(args[4]) then
     return {"full", num_waiting, num_waiting_tokens}
   end
+  local level, max_of_level = tonumber(args[9]) * PRIORITY_STEP, tonumber(args[18])
+  if max_of_level > 0 then
+    local num = redis.call("ZCOUNT", call.p .. "queue", int(level), "(" .. int(level + PRIORITY_STEP))
+    if num >= max_of_level then return {"full", num, num_waiting_tokens} end
+  end
   ensure_marker(call, args[2])
   local arrivals = redis.call("HINCRBY", call.p .. "meta", "arrivals", 1)
-  local rank = int(tonumber(args[9]) * PRIORITY_STEP + arrivals)
+  local rank = int(level + arrivals)
   local timeout_ms = tonumber(args[13])
   local deadline = 0
   if timeout_ms > 0 then
@@ -50,12 +57,13 @@ local function submit(keys, args)
   end
   redis.call("HSET", key, "status", "waiting", "payload_hash", args[7], "payload", args[8], "priority", args[9],
     "tenant", args[10], "num_prompt_tokens", args[11], "max_tokens", args[12], "rank", rank, "arrival", int(call.now),
-    "deadline", int(deadline), "attempts", "0", "counter", "0", "worker", "", "exempt", has_watch and "0" or "1")
+    "deadline", int(deadline), "attempts", "0", "counter", "0", "worker", "", "exempt", has_watch and "0" or "1",
+    "queue_timeout", args[17])
   if has_watch then set_watch(call, id, args[14], args[15], args[16], args[5]) end
   redis.call("HINCRBY", call.p .. "tenants", args[10], 1)
   enter_queue(call, id, rank, {
     num_prompt_tokens = tonumber(args[11]), max_tokens = tonumber(args[12]), arrival = call.now, deadline = deadline,
-    attempts = 0, priority = tonumber(args[9]), tenant = args[10],
+    attempts = 0, priority = tonumber(args[9]), tenant = args[10], queue_timeout = tonumber(args[17]),
   }, 0)
   seal(call)
   return {"created", args[8]}
@@ -75,10 +83,15 @@ end
 -- returns  1; 0 if there is no such request
 local function watch(keys, args)
   local call = open_call(keys, args)
-  local status = redis.call("HGET", call.p .. "request:" .. args[3], "status")
+  local record = redis.call("HMGET", call.p .. "request:" .. args[3], "status", "held")
+  local status = record[1]
   if not status then return 0 end
   if status == "waiting" or status == "running" then
     set_watch(call, args[3], args[4], args[5], args[6], args[2])
+    seal(call)
+  elseif record[2] == "1" then
+    redis.call("HSET", call.p .. "watchers", args[3], args[4]) -- rung when its batch ends
+    call.wrote = true
     seal(call)
   end
   return 1
@@ -99,6 +112,7 @@ local function adopt_shared(call, id, nonce, replica)
   local readers = tonumber(r[1] or 0)
   if readers < 1 or (readers == 1 and r[2] ~= "") or r[2] == nonce or (r[3] ~= "waiting" and r[3] ~= "running") then return end
   redis.call("HSET", key, "watch_nonce", nonce)
+  redis.call("HDEL", key, "unread_from")
   redis.call("HSET", call.p .. "watchers", id, replica)
   call.wrote = true
 end
@@ -131,6 +145,7 @@ local function unwatch(keys, args)
   local time, is_present = lapse_time(call, id, args[4], lease_ms)
   if is_present then
     redis.call("HSET", call.p .. "request:" .. id, "watch_nonce", "")
+    mark_unread(call, id)
     redis.call("HDEL", call.p .. "watchers", id)
     if time then redis.call("ZADD", call.p .. "watches", "XX", time, id) end
     call.wrote = true
@@ -140,15 +155,18 @@ local function unwatch(keys, args)
 end
 
 -- ARGV  retention_s, then pairs id, start index
+-- A finished answer of a batch that goes on is not there yet: it reads as running, without news.
 -- returns  per pair {} for an unknown id, else {status, length, log bytes from start, finish, visible_tokens,
 --          visible_chars, stop_match, error, num_cached_tokens}; what is not set is null
 local function read_logs(keys, args)
   local slices = {}
   for i = 2, #args, 2 do
     local r = redis.call("HMGET", keys[1] .. "request:" .. args[i], "status", "finish", "visible_tokens",
-      "visible_chars", "stop_match", "error", "num_cached_tokens")
+      "visible_chars", "stop_match", "error", "num_cached_tokens", "held")
     local slice = {}
-    if r[1] then
+    if r[8] == "1" then
+      slice = {"running", tonumber(args[i + 1]), "", false, false, false, false, false, r[7]}
+    elseif r[1] then
       local tokens = keys[1] .. "tokens:" .. args[i]
       local ids = redis.call("GETRANGE", tokens, int(tonumber(args[i + 1]) * 4), -1)
       slice = {r[1], redis.call("STRLEN", tokens) / 4, ids, r[2], r[3], r[4], r[5], r[6], r[7]}

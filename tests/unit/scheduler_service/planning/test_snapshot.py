@@ -11,7 +11,7 @@ from scheduler_service.planning.snapshot import Decision, Limits, PlannedChunk, 
     [
         ("token_budget", 0),
         ("max_sequences", 0),
-        ("chunk_size", -1),
+        ("chunk_size", -2),
         ("max_bypasses", -1),
         ("max_prompt_skips", -1),
         ("max_partial_prompts", -1),

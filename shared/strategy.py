@@ -1,0 +1,223 @@
+"""How a pool forms its batches: one value, set live, kept in the store, the same in every replica.
+
+Knows nothing of planning: `scheduler_service.planning.strategies` acts on it.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+from shared.errors import FieldViolation, InvalidRequest
+
+NAMES = ("continuous", "static", "dynamic")
+RELEASES = ("batch_end", "stream")
+ADMISSIONS = ("optimistic", "guaranteed")
+TIMEOUT_ACTIONS = ("reject", "delay")
+MAX_BATCH_SIZE = 1024
+WHOLE_PREFILL = -1  # as chunk_size: a prompt is never cut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePolicy:
+    """Of one priority level of a dynamic batcher, as Triton defines it."""
+
+    timeout_action: str = "reject"  # or delay: behind everyone of its level who is in time
+    default_timeout_ms: int = 0  # in the queue; 0 = none
+    allow_timeout_override: bool = False  # a request's own queue timeout counts, if shorter
+    max_queue_size: int = 0  # waiting requests of the level; 0 = unbounded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategySettings:
+    """Fields with their default have no effect; those that the named strategy does not know are
+    refused."""
+
+    name: str = "continuous"
+    # Every strategy; None: as the replica's own setting says.
+    token_budget: int | None = None
+    max_sequences: int | None = None
+    chunk_size: int | None = None  # 0 = the budget's bound, -1 = prompts are never cut
+    # continuous
+    admission: str = "optimistic"  # guaranteed: prompt + max_tokens have their blocks at once
+    refill_delay_ms: int = 0  # while anything runs, so long between two admissions
+    # static
+    batch_size: int = 8
+    max_wait_ms: int = 0  # then with what is there; 0 = until the batch is full
+    # dynamic
+    preferred_batch_sizes: tuple[int, ...] = ()
+    max_batch_size: int = 8
+    max_queue_delay_ms: int = 0
+    preserve_ordering: bool = False
+    default_queue_policy: QueuePolicy = QueuePolicy()
+    priority_queue_policy: dict[int, QueuePolicy] = field(default_factory=dict)  # by priority
+    # static and dynamic
+    release: str = "batch_end"  # or stream: tokens reach their client as they are sampled
+
+    @property
+    def largest_batch(self) -> int:
+        """Members of the largest batch; 0 for continuous batching."""
+        return {"static": self.batch_size, "dynamic": self.max_batch_size}.get(self.name, 0)
+
+    def queue_policy(self, priority: int) -> QueuePolicy:
+        return self.priority_queue_policy.get(priority, self.default_queue_policy)
+
+    def as_json(self) -> str:
+        """Only what differs from the defaults; the same settings give the same text."""
+        default = StrategySettings(name=self.name)
+        changed = {
+            f.name: value
+            for f in fields(self)
+            if (value := getattr(self, f.name)) != getattr(default, f.name) or f.name == "name"
+        }
+        return json.dumps(changed, default=asdict, sort_keys=True)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """A strategy's name, or its settings as JSON. Raises InvalidRequest."""
+        if text.lstrip().startswith("{"):
+            return cls.from_json(text)
+        return cls.from_dict({"name": text})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Raises InvalidRequest: unknown fields, or settings that `check` refuses."""
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise InvalidRequest(FieldViolation("strategy", f"not JSON: {error}")) from error
+        if not isinstance(values, dict):
+            raise InvalidRequest(FieldViolation("strategy", "not a JSON object"))
+        return cls.from_dict(values)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        known = {f.name for f in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise InvalidRequest(*(FieldViolation(name, "no such setting") for name in unknown))
+        values = dict(values)
+        try:
+            if "default_queue_policy" in values:
+                values["default_queue_policy"] = _policy(values["default_queue_policy"])
+            if "priority_queue_policy" in values:
+                values["priority_queue_policy"] = {
+                    int(level): _policy(policy)
+                    for level, policy in values["priority_queue_policy"].items()
+                }
+            if "preferred_batch_sizes" in values:
+                values["preferred_batch_sizes"] = tuple(values["preferred_batch_sizes"])
+            settings = cls(**values)
+            violations = tuple(_violations(settings))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise InvalidRequest(FieldViolation("strategy", str(error))) from error
+        if violations:
+            raise InvalidRequest(*violations)
+        return settings
+
+    def check(self) -> None:
+        """Raises InvalidRequest: what cannot be, and what would have no effect."""
+        if violations := tuple(_violations(self)):
+            raise InvalidRequest(*violations)
+
+
+_OF_ALL = ("name", "token_budget", "max_sequences", "chunk_size")
+_OPTIONAL = ("token_budget", "max_sequences", "chunk_size")
+KNOBS = {
+    "continuous": (*_OF_ALL, "admission", "refill_delay_ms"),
+    "static": (*_OF_ALL, "batch_size", "max_wait_ms", "release"),
+    "dynamic": (
+        *_OF_ALL,
+        "preferred_batch_sizes",
+        "max_batch_size",
+        "max_queue_delay_ms",
+        "preserve_ordering",
+        "default_queue_policy",
+        "priority_queue_policy",
+        "release",
+    ),
+}
+
+
+def _is_int_in(value: Any, low: int, high: int) -> bool:
+    return type(value) is int and low <= value <= high
+
+
+def _policy(value: Any) -> QueuePolicy:
+    return value if isinstance(value, QueuePolicy) else QueuePolicy(**value)
+
+
+def _violations(settings: StrategySettings) -> list[FieldViolation]:
+    if settings.name not in NAMES:
+        known = ", ".join(NAMES)
+        return [FieldViolation("name", f"{settings.name!r} is none of: {known}")]
+    found = [
+        FieldViolation(f.name, f"has no effect with {settings.name}")
+        for f in fields(settings)
+        if f.name not in KNOBS[settings.name]
+        and getattr(settings, f.name) != getattr(StrategySettings(name=settings.name), f.name)
+    ]
+    found += _range_violations(settings)
+    found += _dynamic_violations(settings) if settings.name == "dynamic" else []
+    size = settings.largest_batch
+    if settings.max_sequences is not None and size > settings.max_sequences:
+        found.append(FieldViolation("max_sequences", f"a batch of {size} does not fit into it"))
+    return found
+
+
+def _range_violations(settings: StrategySettings) -> list[FieldViolation]:
+    bounds: tuple[tuple[str, int, int], ...] = (
+        ("token_budget", 1, 1 << 20),
+        ("max_sequences", 1, 1 << 16),
+        ("chunk_size", WHOLE_PREFILL, 1 << 20),
+        ("refill_delay_ms", 0, 600_000),
+        ("batch_size", 1, MAX_BATCH_SIZE),
+        ("max_wait_ms", 0, 86_400_000),
+        ("max_batch_size", 1, MAX_BATCH_SIZE),
+        ("max_queue_delay_ms", 0, 86_400_000),
+    )
+    found = [
+        FieldViolation(name, f"must be in [{low}, {high}], got {getattr(settings, name)!r}")
+        for name, low, high in bounds
+        if not _is_int_in(getattr(settings, name), low, high)
+        and (name not in _OPTIONAL or getattr(settings, name) is not None)
+    ]
+    choices = (("release", RELEASES), ("admission", ADMISSIONS))
+    found += [
+        FieldViolation(name, f"{getattr(settings, name)!r} is none of: {', '.join(known)}")
+        for name, known in choices
+        if getattr(settings, name) not in known
+    ]
+    return found
+
+
+def _dynamic_violations(settings: StrategySettings) -> list[FieldViolation]:
+    found = []
+    sizes = settings.preferred_batch_sizes
+    if any(type(size) is not int or not 1 <= size <= settings.max_batch_size for size in sizes):
+        bound = f"sizes must be in [1, max_batch_size = {settings.max_batch_size}], got {sizes}"
+        found.append(FieldViolation("preferred_batch_sizes", bound))
+    if settings.preserve_ordering and settings.release == "stream":
+        # tokens of one batch reach their clients as they come: there is no order to preserve
+        found.append(FieldViolation("preserve_ordering", "has no effect with release = stream"))
+    policies = {"default_queue_policy": settings.default_queue_policy}
+    policies |= {
+        f"priority_queue_policy[{k}]": p for k, p in settings.priority_queue_policy.items()
+    }
+    for name, policy in policies.items():
+        found += _policy_violations(name, policy)
+    return found
+
+
+def _policy_violations(name: str, policy: QueuePolicy) -> list[FieldViolation]:
+    found = []
+    if policy.timeout_action not in TIMEOUT_ACTIONS:
+        known = ", ".join(TIMEOUT_ACTIONS)
+        found.append(FieldViolation(f"{name}.timeout_action", f"must be one of: {known}"))
+    for part in ("default_timeout_ms", "max_queue_size"):
+        value = getattr(policy, part)
+        if type(value) is not int or value < 0:
+            found.append(FieldViolation(f"{name}.{part}", f"must not be negative, got {value!r}"))
+    has_timeout = bool(policy.default_timeout_ms) or policy.allow_timeout_override
+    if policy.timeout_action == "delay" and not has_timeout:
+        found.append(FieldViolation(f"{name}.timeout_action", "has no effect without a timeout"))
+    return found
