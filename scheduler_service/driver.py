@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from scheduler_service.batching import Batching, is_held, running_batch_of
+from scheduler_service.claiming import Claiming
 from scheduler_service.committer import CommitListener, Committer
 from scheduler_service.driver_values import (
     DriverContext,
@@ -90,6 +91,9 @@ class Driver:
             capacity=self._capacity,
             replied=self._on_reply,
             is_live=lambda request_id: self._view.live(request_id) is not None,
+        )
+        self._claiming = Claiming(
+            context.store, self._committer, replied=self._on_reply, doubted=self._poll.doubt_claims
         )
         self._wake = asyncio.Event()
         self._wait_ms: int | None = None  # replan after so long, though nothing happens
@@ -225,7 +229,7 @@ class Driver:
         plan_ns = clock_ns() - started_ns
         batch_id = f"{self._fence.incarnation}/{self._fence.epoch}/{self._view.next_step_id}"
         start = batching.start(batch_id) if decision.forms_batch else None
-        await self._reject(decision)
+        await self._claiming.reject(decision)
         claimed = await self._claim(decision, start)
         is_idle = not (decision.chunks or claimed or decision.preemptions)
         if is_idle and not self._view.has_releases:
@@ -258,26 +262,11 @@ class Driver:
     def _now_ms(self) -> int:
         return self._context.clock_ns() // 1_000_000
 
-    async def _reject(self, decision: Decision) -> None:
-        if decision.rejects and not self._committer.is_store_down:
-            with contextlib.suppress(StoreUnavailable):  # then they are rejected by the next plan
-                self._on_reply(await self._store.reject(self._fence, decision.rejects))
-
     async def _claim(self, decision: Decision, start: BatchStart | None) -> list[Admissible]:
-        if not decision.claims or self._committer.is_store_down:
-            return []
-        request_ids = [claim.request_id for claim in decision.claims]
-        try:
-            outcome = await self._store.claim(
-                self._fence, request_ids, decision.claim_at_least, start
-            )
-        except StoreUnavailable:
-            self._poll.doubt_claims()
-            return []
-        self._on_reply(outcome.reply)
-        # An answer that got lost may have granted some before: those live here already.
-        new = [r for r in outcome.claimed if self._view.live(r.request_id) is None]
-        return [self._admissible(r, start is not None and start.is_held) for r in new]
+        claimed = await self._claiming.claim(decision, start)
+        new = [r for r in claimed if self._view.live(r.request_id) is None]
+        is_held = start is None or start.is_held
+        return [self._admissible(r, is_held and bool(r.batch_id)) for r in new]
 
     def _admissible(self, record: RunningRecord, is_held: bool) -> Admissible:
         spec = self._context.read_spec(record.payload)

@@ -16,6 +16,7 @@ from scheduler_service.planning.live import (
     Ending,
     LiveSequence,
 )
+from scheduler_service.planning.live_table import LiveTable
 from scheduler_service.planning.outcome import End, TokenRow
 from scheduler_service.planning.results import (
     StepOutcome,
@@ -44,6 +45,7 @@ from shared.types import (
     Release,
     Resident,
     StepResult,
+    TokenIds,
 )
 
 
@@ -72,15 +74,12 @@ class DriverView:
         self.block_size = block_size
         self.waiting = WaitingView()
         self._find_text_stop = find_text_stop
-        self._by_handle: dict[int, LiveSequence] = {}
-        self._by_request: dict[str, LiveSequence] = {}
+        self._live = LiveTable(block_size)
         # Resident, but no longer the store's: handle -> blocks. Released by the first plan.
         self._strays: dict[int, int] = {}
         self._stray_release_step = 0
         self._in_flight: deque[PlannedStep] = deque()
         self._blocks = BlockCounts(total=0, free=0, cached=0, held=0)
-        self._next_handle = 1
-        self._next_rank = 0
         self.next_step_id = 1
 
     # -- what is there ---------------------------------------------------------------------------
@@ -91,7 +90,7 @@ class DriverView:
 
     @property
     def num_live(self) -> int:
-        return len(self._by_handle)
+        return len(self._live)
 
     @property
     def blocks(self) -> BlockCounts:
@@ -100,35 +99,28 @@ class DriverView:
     @property
     def has_releases(self) -> bool:
         return bool(self._strays and not self._stray_release_step) or any(
-            s.ending is not None and not s.release_step for s in self._by_handle.values()
+            s.ending is not None and not s.release_step for s in self._live
         )
 
     def live(self, request_id: str) -> LiveSequence | None:
-        return self._by_request.get(request_id)
+        return self._live.get(request_id)
 
     def live_by_handle(self, handle: int) -> LiveSequence | None:
-        return self._by_handle.get(handle)
+        return self._live.by_handle(handle)
 
     @property
     def batch(self) -> RunningBatch | None:
         """The static or dynamic batch that runs here; None once all its members have ended."""
-        if self._batch is not None and not self._num_live_members(self._batch):
+        if self._batch is not None and not self._live.num_going_on(self._batch):
             self._batch = None
         return self._batch
 
-    def _num_live_members(self, batch: RunningBatch) -> int:
-        lives = (self._by_request.get(request_id) for request_id in batch.members)
-        return sum(live is not None and live.ending is None for live in lives)
-
     def snapshot(self, now_ms: int = 0) -> Snapshot:
         """`now_ms`: by the clock of `WaitingView.see` and `make_plan`."""
-        charged = sum(
-            s.num_charged_blocks - s.num_held_blocks(self.block_size)
-            for s in self._by_handle.values()
-        )
+        charged = sum(s.num_charged_blocks - s.num_held_blocks(self.block_size) for s in self._live)
         return Snapshot(
-            running=tuple(s.as_running() for s in self._by_handle.values()),
-            waiting=self.waiting.claimable(self._by_request),
+            running=tuple(s.as_running() for s in self._live),
+            waiting=self.waiting.claimable(self._live),
             num_waiting_beyond=self.waiting.num_beyond,
             num_waiting_unfit=self.waiting.num_unfit,
             limits=self.limits,
@@ -157,41 +149,26 @@ class DriverView:
         self.next_step_id = resident.last_step_id + 1
         self._blocks = resident.blocks
         for sequence in resident.sequences:
-            self._next_handle = max(self._next_handle, sequence.handle + 1)
+            self._live.pass_handle(sequence.handle)
             record = records.get(sequence.request_id)
             if record is None or not continues(sequence, record):
                 self._strays[sequence.handle] = sequence.num_held_blocks
                 continue
             del records[sequence.request_id]
-            live = self._add(record, sequence.handle, list(sequence.output_ids))
+            live = self._add(record, sequence.handle, sequence.output_ids)
             resume(live, sequence, outcome, self._find_text_stop)
             live.restart_prediction(self.block_size)
         outcome.requeues.extend(records)
         # One whose members have all ended is over, though their rows are still to be committed.
-        going_on = [batch for batch in batches if self._num_live_members(batch)]
+        going_on = [batch for batch in batches if self._live.num_going_on(batch)]
         self._batch = going_on[-1] if going_on else None
         return outcome
 
-    def _add(self, request: Admissible, handle: int, output_ids: list[int]) -> LiveSequence:
+    def _add(self, request: Admissible, handle: int, output_ids: TokenIds) -> LiveSequence:
         num_preempted_tokens = self.waiting.admit(request.request_id)
-        live = LiveSequence(
-            request=request,
-            handle=handle,
-            rank=self._next_rank,
-            output_ids=output_ids,
-            num_committed=len(output_ids),
-            num_admitted_tokens=len(request.prompt_ids) + len(output_ids),
-            num_recompute_tokens=max(
-                len(request.prompt_ids) + len(output_ids) - 1 if output_ids else 0,
-                num_preempted_tokens,
-            ),
-            is_replay=request.attempts > 0 and not num_preempted_tokens,
+        return self._live.add(
+            request, handle, list(output_ids), num_preempted_tokens=num_preempted_tokens
         )
-        live.restart_prediction(self.block_size)
-        self._next_rank += 1
-        self._by_handle[handle] = live
-        self._by_request[request.request_id] = live
-        return live
 
     # -- planning ----------------------------------------------------------------------------------
 
@@ -245,7 +222,7 @@ class DriverView:
             self._stray_release_step = self.next_step_id
             reason = RELEASE_REASON[Ending.STALE]
             releases += [Release(handle=handle, reason=reason) for handle in self._strays]
-        for sequence in self._by_handle.values():
+        for sequence in self._live:
             if sequence.ending is not None and not sequence.release_step:
                 sequence.release_step = self.next_step_id
                 reason = RELEASE_REASON[sequence.ending]
@@ -253,7 +230,7 @@ class DriverView:
         return tuple(releases)
 
     def _chunk(self, request_id: str, num_tokens: int) -> Chunk | None:
-        sequence = self._by_request.get(request_id)
+        sequence = self._live.get(request_id)
         if sequence is None or sequence.ending is not None or num_tokens < 1:
             return None
         if not sequence.predict(num_tokens, self.block_size):
@@ -262,8 +239,7 @@ class DriverView:
         return Chunk(sequence.handle, num_tokens)
 
     def _admit(self, request: Admissible) -> Admission:
-        live = self._add(request, self._next_handle, list(request.log))
-        self._next_handle += 1
+        live = self._add(request, self._live.draw_handle(), request.log)
         # One token more than is admitted: a prefix hit lets a plan in flight decode already.
         most_tokens = live.num_prompt_tokens + request.stop.max_tokens - 1
         live.num_admission_blocks = blocks_for(
@@ -283,7 +259,7 @@ class DriverView:
 
     def _note_skips(self, decision: Decision) -> None:
         for skipped in decision.skipped:
-            sequence = self._by_request.get(skipped.request_id)
+            sequence = self._live.get(skipped.request_id)
             if sequence is not None and skipped.reason is not SkipReason.AWAITS_RESULT:
                 sequence.num_skips += 1
 
@@ -291,7 +267,7 @@ class DriverView:
 
     def end(self, request_id: str, ending: Ending) -> None:
         """Nothing more for this sequence; the next plan releases it."""
-        sequence = self._by_request.get(request_id)
+        sequence = self._live.get(request_id)
         if sequence is not None and sequence.ending is None:
             sequence.ending = ending
 
@@ -303,9 +279,9 @@ class DriverView:
         outcome = StepOutcome(num_expired_prompt_tokens=self._num_expired_prompt_tokens)
         self._num_expired_prompt_tokens = 0
         if (batch := self.batch) is not None:
-            outcome.num_held_sequence_steps = batch.size - self._num_live_members(batch)
+            outcome.num_held_sequence_steps = batch.size - self._live.num_going_on(batch)
         for row in result.rows:
-            sequence = self._by_handle.get(row.handle)
+            sequence = self._live.by_handle(row.handle)
             if sequence is not None:
                 apply_row(sequence, row, outcome, self._find_text_stop)
         for refusal in result.refusals:
@@ -315,7 +291,7 @@ class DriverView:
         return outcome
 
     def _apply_refusal(self, refusal: Refusal, outcome: StepOutcome) -> None:
-        live = self._by_handle.get(refusal.handle)
+        live = self._live.by_handle(refusal.handle)
         if live is None or live.ending in (Ending.FINISHED, Ending.CANCELLED, Ending.STALE):
             return
         if refusal.reason in (RefusalReason.FAILED, RefusalReason.BAD_ADMISSION):
@@ -324,12 +300,12 @@ class DriverView:
             outcome.rows.append(live.take_row(End(reason=FinishReason.ERROR, error=error)))
         elif not live.is_admitted:
             # The worker has nothing of it: back to the queue without a release.
-            self._forget(live)
+            self._live.forget(live)
             outcome.requeues.append(live.request_id)
 
     def cancel(self, request_id: str, reason: FinishReason) -> TokenRow | None:
         """The store says: cancelled or expired. The row that ends it, if it still runs here."""
-        live = self._by_request.get(request_id)
+        live = self._live.get(request_id)
         if live is None or live.ending not in (None, Ending.PREEMPTED):
             return None
         live.ending = Ending.CANCELLED
@@ -342,22 +318,18 @@ class DriverView:
         """Sequences that this step released have left the worker."""
         if 0 < self._stray_release_step <= step_id:
             self._strays.clear()
-        gone = [s for s in self._by_handle.values() if 0 < s.release_step <= step_id]
+        gone = [s for s in self._live if 0 < s.release_step <= step_id]
         for live in gone:
-            self._forget(live)
+            self._live.forget(live)
             if live.ending is Ending.PREEMPTED:
                 self.waiting.note_preemption(live.request_id, live.num_computed_tokens)
                 outcome.requeues.append(live.request_id)
 
-    def _forget(self, live: LiveSequence) -> None:
-        del self._by_handle[live.handle]
-        self._by_request.pop(live.request_id, None)
-
     def _predict_in_flight(self) -> None:
-        for sequence in self._by_handle.values():
+        for sequence in self._live:
             sequence.restart_prediction(self.block_size)
         for step in self._in_flight:
             for chunk in step.chunks:
-                sequence_or_none = self._by_handle.get(chunk.handle)
+                sequence_or_none = self._live.by_handle(chunk.handle)
                 if sequence_or_none is not None:
                     sequence_or_none.predict(chunk.max_num_tokens, self.block_size)
