@@ -68,6 +68,9 @@ class SchedulerSettings(ServiceSettings):
 
     driver_silence_s: float = Field(2.0, gt=0, description="a silent worker is lost after so long")
     drain_s: float = Field(10.0, ge=0, description="longest time that a drain may take")
+    step_file: str = Field(
+        "", description="every step is appended to it as a line of JSON; empty = none"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
 

@@ -16,7 +16,6 @@ from scheduler_service.claiming import Claiming
 from scheduler_service.committer import CommitListener, Committer
 from scheduler_service.driver_values import (
     DriverContext,
-    StepNote,
     StepTotals,
     WorkerLink,
     admissible,
@@ -30,6 +29,7 @@ from scheduler_service.planning.planner import plan_step
 from scheduler_service.planning.results import StepOutcome
 from scheduler_service.planning.snapshot import Decision
 from scheduler_service.planning.view import DriverView
+from scheduler_service.step_notes import StepNote
 from scheduler_service.store.interface import (
     BatchStart,
     CommitRow,
@@ -38,6 +38,7 @@ from scheduler_service.store.interface import (
     RunningRecord,
 )
 from scheduler_service.store_poll import StorePoll
+from scheduler_service.worker_pace import WorkerPace
 from scheduler_service.worker_stream import WorkerStream
 from shared.errors import StaleFence, StoreUnavailable, WorkerLost
 from shared.types import (
@@ -99,6 +100,7 @@ class Driver:
         self._wait_ms: int | None = None  # replan after so long, though nothing happens
         self._yield_reason: str | None = None
         self._notes: deque[StepNote] = deque()
+        self._pace = WorkerPace()
         self._totals = StepTotals()
         self._num_running = 0
 
@@ -186,8 +188,10 @@ class Driver:
     def _on_result(self, result: StepResult) -> None:
         outcome = self._view.apply_result(result)
         self._totals.count(result, outcome)
+        self._pace.learn(outcome.work, result.timings.total_ns)
         note = self._notes.popleft()
-        self._context.record_step(note.finished(result, outcome.num_sampled_tokens))
+        note = note.finished(result, outcome.num_sampled_tokens, outcome.rows)
+        self._context.record_step(note)
         self._put(result.step_id, outcome)
         self._wake.set()
 
@@ -224,7 +228,8 @@ class Driver:
         batching = self._batching
         batching.follow(self._view.batch)
         self._view.limits = batching.limits
-        decision = plan_step(self._view.snapshot(self._now_ms()), batching.strategy)
+        snapshot = self._view.snapshot(self._now_ms())
+        decision = plan_step(snapshot, batching.strategy)
         self._wait_ms = decision.wait_ms
         plan_ns = clock_ns() - started_ns
         batch_id = f"{self._fence.incarnation}/{self._fence.epoch}/{self._view.next_step_id}"
@@ -242,6 +247,7 @@ class Driver:
             durable_step=self._committer.durable_step,
             batch=batching.running_batch(batch_id, claimed) if start is not None else None,
             now_ms=self._now_ms(),
+            predict_ns=self._pace.predict_ns,
         )
         plan_ns += clock_ns() - started_ns
         self._totals.plan_ns += plan_ns
@@ -249,6 +255,7 @@ class Driver:
         note = StepNote.of_plan(
             plan,
             decision,
+            snapshot,
             view=self._view,
             description=self._description,
             num_running=self._num_running,

@@ -2,16 +2,16 @@
 and how the store's values become the planner's."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from scheduler_service.planning.admission import capacity
 from scheduler_service.planning.live import Admissible
 from scheduler_service.planning.outcome import TokenRow
 from scheduler_service.planning.results import StepOutcome, TextStopFinder
-from scheduler_service.planning.snapshot import Decision, Limits, Skipped, WaitingRequest
-from scheduler_service.planning.view import DriverView
+from scheduler_service.planning.snapshot import Limits, WaitingRequest
 from scheduler_service.request_spec import RequestSpec
+from scheduler_service.step_notes import StepNote
 from scheduler_service.store.interface import (
     CommitRow,
     QueueEntry,
@@ -21,11 +21,8 @@ from scheduler_service.store.interface import (
 from shared.link import Link
 from shared.strategy import StrategySettings
 from shared.types import (
-    BatchPlan,
-    BlockCounts,
     DriverMessage,
     StepResult,
-    StepTimings,
     WorkerDescription,
     WorkerMessage,
 )
@@ -69,7 +66,7 @@ class DriverContext:
     committed: Callable[
         [Sequence[CommitRow]], None
     ]  # durable rows: streams here need not read them
-    record_step: "Callable[[StepNote], None]"
+    record_step: Callable[[StepNote], None]
     clock_ns: Callable[[], int]
 
 
@@ -115,75 +112,6 @@ class StepTotals:
     def add(self, other: "StepTotals") -> None:
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduledNote:
-    request_id: str
-    num_tokens: int
-    is_decode: bool
-    is_admitted: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepNote:
-    """One step for people: who was in it, who was not and why, what it took."""
-
-    worker: str
-    incarnation: str
-    epoch: int
-    step_id: int
-    scheduled: tuple[ScheduledNote, ...]
-    skipped: tuple[Skipped, ...]
-    preempted: tuple[str, ...]
-    num_waiting: int
-    num_running: int
-    plan_ns: int
-    predicted_ns: int = 0
-    blocks: BlockCounts | None = None
-    timings: StepTimings = field(default_factory=StepTimings)
-    num_sampled: int = 0
-    strategy: str = ""  # whose rules made the plan
-
-    @classmethod
-    def of_plan(  # noqa: PLR0913 (all that the note tells)
-        cls,
-        plan: BatchPlan,
-        decision: Decision,
-        *,
-        view: DriverView,
-        description: WorkerDescription,
-        num_running: int,
-        plan_ns: int,
-        strategy: str,
-    ) -> "StepNote":
-        admitted = {a.handle for a in plan.admissions}
-        decodes = {c.request_id for c in decision.chunks if c.is_decode}
-        scheduled = []
-        for chunk in plan.chunks:
-            live = view.live_by_handle(chunk.handle)
-            if live is not None:
-                name = live.request_id
-                is_new = chunk.handle in admitted
-                note = ScheduledNote(name, chunk.max_num_tokens, name in decodes, is_new)
-                scheduled.append(note)
-        return cls(
-            worker=description.name,
-            incarnation=description.incarnation,
-            epoch=plan.epoch,
-            step_id=plan.step_id,
-            scheduled=tuple(scheduled),
-            skipped=decision.skipped,
-            preempted=decision.preemptions,
-            num_waiting=view.waiting.num_waiting,
-            num_running=num_running,
-            plan_ns=plan_ns,
-            predicted_ns=plan.predicted_ns,
-            strategy=strategy,
-        )
-
-    def finished(self, result: StepResult, num_sampled: int) -> "StepNote":
-        return replace(self, blocks=result.blocks, timings=result.timings, num_sampled=num_sampled)
 
 
 def admissible(

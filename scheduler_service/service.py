@@ -27,7 +27,9 @@ from scheduler_service.membership import Membership, MembershipSettings, WorkerP
 from scheduler_service.planning.snapshot import Limits
 from scheduler_service.pool_strategy import PoolStrategy
 from scheduler_service.serving import ServedModel, Serving
+from scheduler_service.step_file import StepFile
 from scheduler_service.step_log import StepLog
+from scheduler_service.step_notes import StepNote
 from scheduler_service.store.redis_store import RedisStore
 from scheduler_service.stored_request import spec_from_bytes
 from scheduler_service.text import TextCodec, TextPool
@@ -110,6 +112,7 @@ class Replica:
         self.replica_id = settings.replica_id or uuid.uuid4().hex[:12]
         self._tokenizer_dir = tempfile.TemporaryDirectory(prefix="tokentide-tokenizer-")
         self._step_log = StepLog()
+        self._step_file = StepFile(Path(settings.step_file)) if settings.step_file else None
         self._delivery = Delivery(store, self.replica_id)
         self._membership = Membership(
             replica_id=self.replica_id,
@@ -148,7 +151,7 @@ class Replica:
             strategy=self._strategy.now,
             open_text_stops=lambda: CodecTextStops(self._codec),
             committed=self._delivery.offer,
-            record_step=self._step_log.record,
+            record_step=self._record_step,
             clock_ns=time.perf_counter_ns,
         )
         self._health = health_aio.HealthServicer()
@@ -156,7 +159,14 @@ class Replica:
         self._welcoming = asyncio.Lock()
         self._last_capacities: list[Capacity] = []
 
+    def _record_step(self, note: StepNote) -> None:
+        self._step_log.record(note)
+        if self._step_file is not None:
+            self._step_file.write(note)
+
     def close(self) -> None:
+        if self._step_file is not None:
+            self._step_file.close()
         if self._serving.model is not None:
             self._serving.model.text.close()
         self._tokenizer_dir.cleanup()

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 
-from scheduler_service.driver_values import StepNote
+from scheduler_service.step_notes import StepNote
 
 MAX_RECENT = 512
 MAX_BEHIND = 256  # a watcher that falls further behind misses records

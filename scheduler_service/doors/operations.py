@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
 
 import grpc
 
 from scheduler_service.delivery import Delivery
-from scheduler_service.driver_values import StepNote, StepTotals
+from scheduler_service.driver_values import StepTotals
 from scheduler_service.membership import Membership
 from scheduler_service.pool_strategy import PoolStrategy
 from scheduler_service.serving import Serving
 from scheduler_service.step_log import StepLog
+from scheduler_service.step_notes import StepNote
 from shared.pb import operations_pb2 as pb
 from shared.pb import operations_pb2_grpc
 from shared.wire.operations import worker_load_to_pb
@@ -141,6 +143,10 @@ def note_to_pb(replica_id: str, note: StepNote) -> pb.StepRecord:
         record.skipped.add(
             request_id=skipped.request_id, reason=skipped.reason, count=skipped.count
         )
+    for admitted in note.admitted:
+        record.admitted.add(**asdict(admitted))
+    for ended in note.ended:
+        record.ended.add(**asdict(ended))
     if note.blocks is not None:
         record.blocks.CopyFrom(blocks_to_pb(note.blocks))
     return record

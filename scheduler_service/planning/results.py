@@ -24,6 +24,9 @@ class StepOutcome:
     num_recomputed_tokens: int = 0
     num_cached_tokens: int = 0
     num_sampled_tokens: int = 0
+    work: list[tuple[int, int, bool]] = field(
+        default_factory=list
+    )  # as StepShape.of_chunks takes it
     # Work that was of no use, by cause:
     num_held_sequence_steps: int = 0  # ended members that kept their place in a batch, this step
     num_tokens_after_cancel: int = 0
@@ -49,6 +52,7 @@ def apply_row(
 
 def _count_work(live: LiveSequence, row: StepRow, outcome: StepOutcome) -> None:
     start = live.num_computed_tokens
+    outcome.work.append((start, row.num_computed_tokens, bool(row.sampled_ids)))
     end = start + row.num_computed_tokens
     recomputed = max(0, min(end, live.num_recompute_tokens) - start)
     prompt = max(0, min(end, live.num_prompt_tokens) - start)

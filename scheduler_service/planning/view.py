@@ -6,7 +6,7 @@ early stop) corrects itself. Knows nothing of Redis, grpc, time or text.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from scheduler_service.planning.batch import RunningBatch
@@ -34,6 +34,7 @@ from scheduler_service.planning.snapshot import (
 )
 from scheduler_service.planning.waiting import WaitingView
 from shared.blocks import blocks_for
+from shared.cost_model import StepShape
 from shared.types import (
     Admission,
     BatchPlan,
@@ -47,6 +48,8 @@ from shared.types import (
     StepResult,
     TokenIds,
 )
+
+PlannedWork = tuple[int, int, bool]  # of a chunk: first position, tokens, whether it samples
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,6 +81,7 @@ class DriverView:
         # Resident, but no longer the store's: handle -> blocks. Released by the first plan.
         self._strays: dict[int, int] = {}
         self._stray_release_step = 0
+        self._planned: list[PlannedWork] = []  # of the plan in the making
         self._in_flight: deque[PlannedStep] = deque()
         self._blocks = BlockCounts(total=0, free=0, cached=0, held=0)
         self.next_step_id = 1
@@ -172,7 +176,7 @@ class DriverView:
 
     # -- planning ----------------------------------------------------------------------------------
 
-    def make_plan(
+    def make_plan(  # noqa: PLR0913 (a decision, and all that it is carried out with)
         self,
         decision: Decision,
         claimed: Sequence[Admissible],
@@ -181,11 +185,13 @@ class DriverView:
         durable_step: int,
         batch: RunningBatch | None = None,
         now_ms: int = 0,
+        predict_ns: Callable[[StepShape], int] | None = None,
     ) -> BatchPlan:
         """Turn a decision into the next plan; claims that were not granted fall away.
 
-        `batch`: what the claimed make up together.
+        `batch`: what the claimed make up together. `predict_ns`: how long a step of a shape takes.
         """
+        self._planned.clear()
         for request_id in decision.preemptions:
             self.end(request_id, Ending.PREEMPTED)
         releases = self._take_releases()
@@ -214,6 +220,7 @@ class DriverView:
             releases=releases,
             admissions=tuple(admissions),
             chunks=step.chunks,
+            predicted_ns=predict_ns(StepShape.of_chunks(self._planned)) if predict_ns else 0,
         )
 
     def _take_releases(self) -> tuple[Release, ...]:
@@ -233,8 +240,12 @@ class DriverView:
         sequence = self._live.get(request_id)
         if sequence is None or sequence.ending is not None or num_tokens < 1:
             return None
-        if not sequence.predict(num_tokens, self.block_size):
+        start, num_outputs = sequence.planned_computed_tokens, sequence.planned_output_tokens
+        num_computed = sequence.predict(num_tokens, self.block_size)
+        if not num_computed:
             return None
+        samples = sequence.planned_output_tokens > num_outputs
+        self._planned.append((start, num_computed, samples))
         sequence.num_skips = 0
         return Chunk(sequence.handle, num_tokens)
 

@@ -125,8 +125,32 @@ class SkippedRequest(_message.Message):
     count: int
     def __init__(self, request_id: _Optional[str] = ..., reason: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
 
+class AdmittedRequest(_message.Message):
+    __slots__ = ("request_id", "num_prompt_tokens", "num_output_tokens", "max_tokens", "age_ms")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    num_prompt_tokens: int
+    num_output_tokens: int
+    max_tokens: int
+    age_ms: int
+    def __init__(self, request_id: _Optional[str] = ..., num_prompt_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., age_ms: _Optional[int] = ...) -> None: ...
+
+class EndedRequest(_message.Message):
+    __slots__ = ("request_id", "num_output_tokens", "reason")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    num_output_tokens: int
+    reason: str
+    def __init__(self, request_id: _Optional[str] = ..., num_output_tokens: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class StepRecord(_message.Message):
-    __slots__ = ("replica_id", "incarnation", "worker", "epoch", "step_id", "scheduled", "skipped", "preempted", "blocks", "num_waiting", "num_running", "timings", "predicted_ns", "plan_ns", "num_sampled", "strategy", "num_planned_tokens")
+    __slots__ = ("replica_id", "incarnation", "worker", "epoch", "step_id", "scheduled", "skipped", "preempted", "blocks", "num_waiting", "num_running", "timings", "predicted_ns", "plan_ns", "num_sampled", "strategy", "num_planned_tokens", "admitted", "ended")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -144,6 +168,8 @@ class StepRecord(_message.Message):
     NUM_SAMPLED_FIELD_NUMBER: _ClassVar[int]
     STRATEGY_FIELD_NUMBER: _ClassVar[int]
     NUM_PLANNED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ADMITTED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     replica_id: str
     incarnation: str
     worker: str
@@ -161,7 +187,9 @@ class StepRecord(_message.Message):
     num_sampled: int
     strategy: str
     num_planned_tokens: int
-    def __init__(self, replica_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., worker: _Optional[str] = ..., epoch: _Optional[int] = ..., step_id: _Optional[int] = ..., scheduled: _Optional[_Iterable[_Union[ScheduledSequence, _Mapping]]] = ..., skipped: _Optional[_Iterable[_Union[SkippedRequest, _Mapping]]] = ..., preempted: _Optional[_Iterable[str]] = ..., blocks: _Optional[_Union[_worker_pb2.BlockCounts, _Mapping]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., timings: _Optional[_Union[_worker_pb2.StepTimings, _Mapping]] = ..., predicted_ns: _Optional[int] = ..., plan_ns: _Optional[int] = ..., num_sampled: _Optional[int] = ..., strategy: _Optional[str] = ..., num_planned_tokens: _Optional[int] = ...) -> None: ...
+    admitted: _containers.RepeatedCompositeFieldContainer[AdmittedRequest]
+    ended: _containers.RepeatedCompositeFieldContainer[EndedRequest]
+    def __init__(self, replica_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., worker: _Optional[str] = ..., epoch: _Optional[int] = ..., step_id: _Optional[int] = ..., scheduled: _Optional[_Iterable[_Union[ScheduledSequence, _Mapping]]] = ..., skipped: _Optional[_Iterable[_Union[SkippedRequest, _Mapping]]] = ..., preempted: _Optional[_Iterable[str]] = ..., blocks: _Optional[_Union[_worker_pb2.BlockCounts, _Mapping]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., timings: _Optional[_Union[_worker_pb2.StepTimings, _Mapping]] = ..., predicted_ns: _Optional[int] = ..., plan_ns: _Optional[int] = ..., num_sampled: _Optional[int] = ..., strategy: _Optional[str] = ..., num_planned_tokens: _Optional[int] = ..., admitted: _Optional[_Iterable[_Union[AdmittedRequest, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[EndedRequest, _Mapping]]] = ...) -> None: ...
 
 class QueuePolicy(_message.Message):
     __slots__ = ("timeout_action", "default_timeout_ms", "allow_timeout_override", "max_queue_size")
