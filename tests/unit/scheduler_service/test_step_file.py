@@ -61,5 +61,5 @@ def test_the_file_is_bounded_and_the_one_before_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="step file .*missing"):
+    with pytest.raises(SettingError, match=r"step file .*missing"):
         StepFile(tmp_path / "missing" / "steps.jsonl")
