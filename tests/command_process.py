@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -48,12 +49,26 @@ class CommandProcess:
         return [int(port) for port in re.findall(r"port (\d+)", self.output)]
 
     def processes_left(self) -> list[str]:
-        return [shown for pid, shown in _marked(self._mark) if pid != self.process.pid]
+        return list(self._started().values())
+
+    def wait_none_left(self) -> None:
+        """Until all that it had started has ended. The test's time limit bounds it."""
+        for pid in self._started():
+            _wait_ended(pid)
 
     def kill_all(self) -> None:
-        for pid, _ in _marked(self._mark):
+        self.process.kill()
+        for pid in self._started():
             os.kill(pid, signal.SIGKILL)
         self.process.wait()
+
+    def _started(self) -> dict[int, str]:
+        """What lives of it. The store writes over its environment: it is known by the output."""
+        named = (int(pid) for pid in re.findall(r": process (\d+)", self.output))
+        living = {pid: shown for pid in named if (shown := _shown(pid))}
+        living |= {pid: _shown(pid) for pid in _marked(self._mark)}
+        living.pop(self.process.pid, None)
+        return living
 
 
 @contextmanager
@@ -85,15 +100,34 @@ def is_open(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _marked(mark: str) -> list[tuple[int, str]]:
+def _wait_ended(pid: int) -> None:
+    """Of any process, not only of a child."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        select.select([process], [], [])  # readable once it has ended
+    finally:
+        os.close(process)
+
+
+def _marked(mark: str) -> list[int]:
     """Living processes with this mark, by Linux's /proc."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
                 if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
-                    shown = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                    found.append((int(folder.name), shown))
+                    found.append(int(folder.name))
             except OSError:
                 continue  # it has ended, or is not ours
     return found
+
+
+def _shown(pid: int) -> str:
+    """Its command line; empty once it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""

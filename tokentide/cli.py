@@ -10,15 +10,15 @@ from typing import Annotated
 
 import typer
 
-from tokentide.commands import flags
+from tokentide.commands import flags, simulator_commands
 from tokentide.commands.errors import run_command
+from tokentide.commands.strategy_app import strategy_app
 
 # For commands that parse their own arguments: all of them are handed on, --help too.
 HAND_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app = typer.Typer(
     name="tokentide",
-    help="Serve large language models over gRPC.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 model_app = typer.Typer(help="Model folders: the packaged one, GGUF files.", no_args_is_help=True)
 app.add_typer(model_app, name="model")
+app.add_typer(strategy_app, name="strategy")
 
 
 def main(args: list[str] | None = None) -> None:
@@ -34,6 +35,25 @@ def main(args: list[str] | None = None) -> None:
     sys.exit(
         run_command(lambda: int(app(args=given, prog_name="tokentide", standalone_mode=False) or 0))
     )
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        typer.echo(f"tokentide {version('tokentide')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[  # read by its callback
+        bool,
+        typer.Option("--version", is_eager=True, callback=_show_version, help="Show it and exit."),
+    ] = False,
+) -> None:
+    """Serve large language models over gRPC."""
 
 
 @app.command()
@@ -77,11 +97,19 @@ def up(
     raise_at_stop_signals()
     from tokentide.commands.model import model_folder
     from tokentide.commands.up import run_up
-    from tokentide.local_stack import StackSpec
+    from tokentide.local_stack import LOOPBACK, StackSpec
+    from tokentide.ports import PortRange, check_ports
 
     if operations_port is None:
         operations_port = port + 100 if port else 0
+    wanted = [
+        PortRange("--port", port, schedulers),
+        PortRange("--operations-port", operations_port, schedulers),
+        PortRange("--worker-port", worker_port, workers),
+    ]
+    check_ports(LOOPBACK, wanted)
     spec = StackSpec(
+        host=LOOPBACK,
         model_dir=model_folder(model),
         num_workers=workers,
         num_schedulers=schedulers,
@@ -215,6 +243,10 @@ def health(
     raise typer.Exit(
         check_health(endpoint=endpoint, service=service, timeout_s=timeout_s, as_json=as_json)
     )
+
+
+app.command()(simulator_commands.simulate)
+app.command()(simulator_commands.profile)
 
 
 @model_app.command()

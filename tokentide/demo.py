@@ -21,6 +21,7 @@ from tokentide.models import packaged_model_dir
 TOKEN_BUDGET = 192  # small, so that the long prompt is seen to be cut
 KV_MEMORY = "256MiB"
 READY_S = 30.0
+OTHER_COLUMNS = 38  # cells beside the answer, in the table of the answers
 REFRESH_S = 0.125
 SHOWN_STEPS = 6
 TOKENS_A_LINE = 12
@@ -185,10 +186,12 @@ class LiveShow:
         return None  # the next refresh shows it
 
     def render(self) -> RenderableType:
-        return Group(talks_table(self._talks), steps_panel(self._steps))
+        return Group(talks_table(self._talks, self._console.width), steps_panel(self._steps))
 
 
-def talks_table(talks: Sequence[Talk]) -> Table:
+def talks_table(talks: Sequence[Talk], width: int) -> Table:
+    """Of an answer that grows, the end: as much as the other columns leave room for."""
+    room = max(width - OTHER_COLUMNS, 20)
     table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
     for name in ("request", "prompt", "TTFT", "tokens"):
         table.add_column(name, no_wrap=True, justify="left" if name == "request" else "right")
@@ -198,7 +201,7 @@ def talks_table(talks: Sequence[Talk]) -> Table:
         style = "dim" if talk.end else ""
         answer = Text(one_line(talk.text), overflow="ellipsis", no_wrap=True)
         num_prompt = str(talk.num_prompt_tokens or "")
-        tail = answer if len(answer) <= 60 or talk.end else answer[-60:]
+        tail = answer if len(answer) <= room or talk.end else answer[-room:]
         table.add_row(talk.prompt.name, num_prompt, ttft, str(talk.num_tokens), tail, style=style)
     return table
 

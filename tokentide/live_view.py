@@ -6,9 +6,11 @@ Readings in, rich renderables out: knows nothing of grpc, of time, or of where t
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
+from rich.table import Table
 from rich.text import Text
 
 from shared.types import BlockCounts
@@ -19,6 +21,7 @@ MAX_NAMES = 8  # of one kind, in the line of a step
 BAR_WIDTH = 30
 NUM_RATE_READINGS = 5
 MIB = 2**20
+_ONE_LINE_EACH: Any = {"no_wrap": True, "overflow": "ellipsis"}
 
 
 def is_live(console: Console) -> bool:
@@ -123,11 +126,12 @@ class StackView:
             f"  {loads.strategy}  replicas {loads.num_replicas}  streams {num_streams}\n",
             f"queue {loads.num_waiting} ({loads.num_waiting_tokens} tokens)",
             f"  running {loads.num_running}",
-            f"  generated {self.generated_per_s} tokens/s  prompt {self.prompt_per_s} tokens/s\n",
-            f"bubble {self.totals.bubble_share:.2%}",
             f"  mean batch {self.totals.mean_batch_size:.1f}",
-            f"  preemptions {self.totals.num_preemptions}",
+            f"  bubble {self.totals.bubble_share:.2%}\n",
+            f"generated {self.generated_per_s} tokens/s  prompt {self.prompt_per_s} tokens/s\n",
+            f"preemptions {self.totals.num_preemptions}",
             f"  recomputed {self.totals.num_recomputed_tokens} tokens",
+            **_ONE_LINE_EACH,
         )
 
 
@@ -150,6 +154,7 @@ def worker_lines(worker: WorkerReading) -> Text:
             f"  memory {memory.process_bytes / MIB:.0f} MiB, of it cache {memory.kv_bytes / MIB:.0f} MiB",
             "dim",
         ),
+        **_ONE_LINE_EACH,
     )
     if memory.device_total_bytes:
         used, total = (b / MIB for b in (memory.device_used_bytes, memory.device_total_bytes))
@@ -158,7 +163,32 @@ def worker_lines(worker: WorkerReading) -> Text:
 
 
 def steps_panel(steps: Sequence[Step] | deque[Step]) -> Panel:
-    return Panel(Group(*map(step_line, steps)), title="last steps", title_align="left", style="dim")
+    """Numbers first and no word twice, so that 80 columns still say who was in a step."""
+    table = Table(box=None, pad_edge=False, expand=True, header_style="dim")
+    for name in ("step", "ms", "free", "cached", "held", "queue", "decodes"):
+        table.add_column(name, no_wrap=True, justify="right")
+    table.add_column("who", no_wrap=True, overflow="ellipsis", ratio=1)
+    for step in steps:
+        blocks = step.blocks
+        counts = (blocks.free, blocks.cached, blocks.held, step.num_waiting, len(step.decodes))
+        took = f"{step.timings.total_ns / 1e6:.0f}"
+        table.add_row(str(step.step_id), took, *map(str, counts), _who(step))
+    return Panel(table, title="last steps", title_align="left", style="dim")
+
+
+def _who(step: Step) -> Text:
+    """What is rare comes first: the end may be cut off."""
+    who = Text(no_wrap=True, overflow="ellipsis")
+    if step.preempted:
+        who.append("preempted ", style="bold red")
+        who.append(" ".join(map(short_name, step.preempted)) + " ")
+    if step.chunks:
+        who.append("chunk ", style="bold yellow")
+        who.append(_names(step.chunks, with_tokens=True) + " ")
+    if step.decodes:
+        who.append("decode ", style="bold green")
+        who.append(_names(step.decodes, with_tokens=False))
+    return who
 
 
 def loads_line(view: StackView, loads: Loads) -> str:

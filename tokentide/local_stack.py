@@ -14,8 +14,10 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tokentide.processes import ServiceFailed, ServiceProcess
+from tokentide.store_process import StoreProcess
 from tokentide.undisturbed import undisturbed
 
+LOOPBACK = "127.0.0.1"
 START_WORKER_S = 300.0
 START_SCHEDULER_S = 60.0
 STABLE_S = 60.0  # one that ran so long may die once more
@@ -23,6 +25,7 @@ MAX_DEATHS = 5
 
 Result = TypeVar("Result")
 Report = Callable[[str], None]
+Process = ServiceProcess | StoreProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +36,7 @@ class StackSpec:
     redis_url: str = ""  # empty: the embedded store
     data_dir: Path | None = None  # of the embedded store; None: a temporary one
     appendfsync: str = "always"
-    host: str = "127.0.0.1"
+    host: str = LOOPBACK
     port: int = 0  # of the first scheduler; the others follow. 0 = any
     operations_port: int = 0
     worker_port: int = 0
@@ -49,6 +52,7 @@ class LocalStack:
     spec: StackSpec
     run_dir: Path
     redis_url: str
+    store: StoreProcess | None = None  # the embedded one
     workers: list[ServiceProcess] = field(default_factory=list)
     schedulers: list[ServiceProcess] = field(default_factory=list)
 
@@ -105,7 +109,7 @@ class LocalStack:
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """What `work` returns. Raises ServiceFailed as soon as a child ends by itself."""
         working = asyncio.create_task(work)
-        ends = {asyncio.create_task(p.wait()): p for p in (*self.workers, *self.schedulers)}
+        ends = {asyncio.create_task(process.wait()): process for process in self._processes()}
         try:
             done, _ = await asyncio.wait((working, *ends), return_when=asyncio.FIRST_COMPLETED)
             for end, process in ends.items():
@@ -120,8 +124,12 @@ class LocalStack:
     async def supervise(self, report: Report) -> None:
         """Start what dies again, until cancelled. Raises ServiceFailed if it dies again and again."""
         async with asyncio.TaskGroup() as tasks:
-            for process in (*self.workers, *self.schedulers):
+            for process in self._processes():
                 tasks.create_task(_keep_running(process, report))
+
+    def _processes(self) -> list[Process]:
+        store = [self.store] if self.store is not None else []
+        return [*store, *self.workers, *self.schedulers]
 
     async def stop(self) -> None:
         """Schedulers first, so that workers are handed over and streams told."""
@@ -129,7 +137,7 @@ class LocalStack:
         await asyncio.gather(*(process.stop() for process in self.workers))
 
 
-async def _keep_running(process: ServiceProcess, report: Report) -> None:
+async def _keep_running(process: Process, report: Report) -> None:
     loop = asyncio.get_running_loop()
     num_deaths = 0
     while True:
@@ -161,8 +169,10 @@ async def _start(spec: StackSpec, report: Report, cleanup: AsyncExitStack) -> Lo
         temporary = tempfile.TemporaryDirectory(prefix="tokentide-run-", ignore_cleanup_errors=True)
         run_dir = Path(cleanup.enter_context(temporary))
     run_dir.mkdir(parents=True, exist_ok=True)
-    redis_url = spec.redis_url or await undisturbed(_start_store(spec, run_dir, report, cleanup))
-    stack = LocalStack(spec, run_dir, redis_url)
+    stack = LocalStack(spec, run_dir, spec.redis_url)
+    if not spec.redis_url:
+        stack.store = await undisturbed(_start_store(spec, run_dir, report, cleanup))
+        stack.redis_url = stack.store.url
     cleanup.push_async_callback(stack.stop)
     report(f"starting {spec.num_workers} worker(s) on {spec.model_dir}")
     await stack.start_workers()
@@ -193,12 +203,10 @@ async def wait_serving(endpoint: str) -> None:
 
 async def _start_store(
     spec: StackSpec, run_dir: Path, report: Report, cleanup: AsyncExitStack
-) -> str:
-    # Needs the store's client library, which a mere client of the service does not have.
-    from scheduler_service.store.embedded import EmbeddedStore, find_server  # noqa: PLC0415
-
+) -> StoreProcess:
     data_dir = spec.data_dir or run_dir / "store"
-    report(f"starting the embedded store: {find_server()}, data in {data_dir}")
-    store = await asyncio.to_thread(EmbeddedStore.start, data_dir, appendfsync=spec.appendfsync)
-    cleanup.push_async_callback(asyncio.to_thread, store.stop)
-    return store.url
+    report(f"starting the embedded store, data in {data_dir}")
+    store = await StoreProcess.start(data_dir, spec.appendfsync)
+    cleanup.push_async_callback(store.stop)
+    report(f"store: process {store.pid}, {store.server}")
+    return store

@@ -5,9 +5,11 @@ import contextlib
 import logging
 import os
 import sys
+import tempfile
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,10 @@ from shared.settings import PRINT_FLAG, fail, split_flag
 from shared.telemetry import set_up_logs
 from shared.types import WorkerDescription
 from worker_service.config import WorkerSettings
+from worker_service.engine.facts import ModelFacts
+from worker_service.model_files import check_model_files
 from worker_service.session import WorkerSession
-from worker_service.session_values import SessionLimits
+from worker_service.session_values import Compute, SessionLimits
 
 logger = logging.getLogger("worker")
 
@@ -46,33 +50,32 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 async def serve(settings: WorkerSettings) -> int:
-    if not (Path(settings.model) / "config.json").is_file():
-        raise ModelUnusable(f"{settings.model}: not a Hugging Face folder, it has no config.json")
-    server = grpc.aio.server(options=INTERNAL_SERVER_OPTIONS)
-    port = bind(server, settings.host, settings.port)  # before the model: a taken port fails fast
-    logger.info("loading %s", settings.model)
-    with ThreadPoolExecutor(1, thread_name_prefix="compute") as thread:
-        engine = await asyncio.get_running_loop().run_in_executor(thread, _load, settings)
-        # Only now: the modules behind it import torch.
-        from worker_service.compute import ThreadCompute  # noqa: PLC0415
-        from worker_service.servicer import WorkerServicer  # noqa: PLC0415
+    async with contextlib.AsyncExitStack() as cleanup:
+        if settings.model:
+            check_model_files(Path(settings.model))
+        server = grpc.aio.server(options=INTERNAL_SERVER_OPTIONS)
+        # Before the model: a taken port fails fast.
+        port = bind(server, settings.host, settings.port)
+        logger.info("loading %s", settings.simulate or settings.model)
+        load = _load_simulated if settings.simulate else _load_engine
+        loaded = await load(settings, cleanup)
+        from worker_service.servicer import WorkerServicer  # noqa: PLC0415 (slow)
 
         session = WorkerSession(
-            _describe(engine.facts, settings, port),
-            ThreadCompute(engine, thread),
+            _describe(loaded.facts, settings, port),
+            loaded.compute,
             draw_incarnation=_draw_incarnation,
             limits=SessionLimits(silence_s=settings.driver_silence_s),
         )
         health = health_aio.HealthServicer()
         for name in ("", SERVICE_NAME):
             await health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        worker_pb2_grpc.add_WorkerServicer_to_server(
-            WorkerServicer(session, Path(settings.model)), server
-        )
+        servicer = WorkerServicer(session, loaded.tokenizer_dir)
+        worker_pb2_grpc.add_WorkerServicer_to_server(servicer, server)
         health_pb2_grpc.add_HealthServicer_to_server(health, server)
         await server.start()
         announce(settings.announce, {"port": port})
-        logger.info("serving %s on %s:%d", engine.facts.model_name, settings.host, port)
+        logger.info("serving %s on %s:%d", loaded.facts.model_name, settings.host, port)
         await _run(session, server, health)
     return 0
 
@@ -93,6 +96,36 @@ async def _run(
         with contextlib.suppress(asyncio.CancelledError):
             await running
         await server.stop(STOP_GRACE_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaded:
+    facts: ModelFacts
+    compute: Compute
+    tokenizer_dir: Path
+
+
+async def _load_engine(settings: WorkerSettings, cleanup: contextlib.AsyncExitStack) -> _Loaded:
+    thread = cleanup.enter_context(ThreadPoolExecutor(1, thread_name_prefix="compute"))
+    engine = await asyncio.get_running_loop().run_in_executor(thread, _load, settings)
+    # Only now: the module behind it imports torch.
+    from worker_service.compute import ThreadCompute  # noqa: PLC0415
+
+    return _Loaded(
+        facts=engine.facts,
+        compute=ThreadCompute(engine, thread),
+        tokenizer_dir=Path(settings.model),
+    )
+
+
+async def _load_simulated(settings: WorkerSettings, cleanup: contextlib.AsyncExitStack) -> _Loaded:
+    from worker_service.simulated import start  # noqa: PLC0415 (only this kind of worker)
+    from worker_service.simulated.compute import SimulatedCompute  # noqa: PLC0415
+
+    start.check_simulated(settings)
+    made = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="tokentide-tokenizer-"))
+    engine, folder = start.load(settings, Path(made))
+    return _Loaded(facts=engine.facts, compute=SimulatedCompute(engine), tokenizer_dir=folder)
 
 
 def _load(settings: WorkerSettings) -> Any:
@@ -129,7 +162,7 @@ def _draw_incarnation() -> str:
     return uuid.uuid4().hex
 
 
-def _describe(facts: Any, settings: WorkerSettings, port: int) -> WorkerDescription:
+def _describe(facts: ModelFacts, settings: WorkerSettings, port: int) -> WorkerDescription:
     return WorkerDescription(
         incarnation=_draw_incarnation(),
         name=settings.name or f"{settings.host}:{port}",

@@ -13,24 +13,11 @@ from shared.pb import worker_pb2_grpc
 from shared.wire.plan import driver_message_from_pb
 from shared.wire.result import worker_message_to_pb
 from shared.wire.stats import description_to_pb, stats_to_pb
+from worker_service.model_files import TOKENIZER_FILES
 from worker_service.session import WorkerSession
 
 FILE_CHUNK_BYTES = 256 * 1024
 DEFAULT_INTERVAL_MS = 500
-
-# What a scheduler needs to tokenize and to render chats; never weights.
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "config.json",
-    "generation_config.json",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-)
 
 
 class WorkerServicer(worker_pb2_grpc.WorkerServicer):

@@ -25,7 +25,7 @@ def test_generate_as_json_says_each_index_once_and_how_it_ended(tiny_stack):
     assert chunks[0]["num_prompt_tokens"] == 3
     ids = [token_id for chunk in chunks for token_id in chunk["token_ids"]]
     assert len(ids) == 5
-    assert chunks[-1]["finish"]["reason"] == "length"
+    assert chunks[-1]["finish"]["cause"] == "length"
     assert chunks[-1]["finish"]["usage"]["num_output_tokens"] == 5
 
 
@@ -95,6 +95,7 @@ def test_settings_are_printed_with_secrets_masked(name):
         (("scheduler", "--config", "/nowhere.toml"), "/nowhere.toml: No such file"),
         (("worker", "--model", "/nowhere", "--port", "0"), "/nowhere"),
         (("worker", "--port", "0"), "model"),
+        (("worker", "--model", "/m", "--device", "foo"), "device"),
     ],
 )
 def test_a_service_that_cannot_start_says_why_in_one_line(args, told):
@@ -103,6 +104,16 @@ def test_a_service_that_cannot_start_says_why_in_one_line(args, told):
     assert status == 2
     assert output.startswith("error: ")
     assert told in output
+    assert "\n" not in output
+
+
+def test_a_worker_refuses_a_folder_without_a_tokenizer(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+
+    status, output = run("worker", "--model", str(tmp_path), "--port", "0")
+
+    assert status == 2
+    assert output.startswith(f"error: {tmp_path} has no tokenizer.json")
     assert "\n" not in output
 
 

@@ -10,6 +10,9 @@ OPERATIONS_ENDPOINT = "localhost:50151"
 Endpoints = Annotated[
     str, typer.Option("--endpoint", help="scheduler address; several replicas: a,b,c")
 ]
+Operations = Annotated[
+    str, typer.Option("--endpoint", help="operators' port of a scheduler; several replicas: a,b,c")
+]
 MaxTokens = Annotated[int | None, typer.Option(help="most output tokens")]
 MinTokens = Annotated[int, typer.Option(help="no stop before so many")]
 Temperature = Annotated[float | None, typer.Option(help="0 = greedy")]

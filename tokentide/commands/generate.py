@@ -2,6 +2,7 @@
 
 import json
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from functools import partial
@@ -68,19 +69,22 @@ def _chunks(client: Client, prompt: Prompt, options: dict[str, Any]) -> Any:
 
 
 def chunk_as_dict(chunk: Chunk) -> dict[str, Any]:
-    """What a program reads: fields that say nothing are left out."""
+    """What a program reads, by the names of `GenerateChunk`; fields that say nothing are left out."""
     shown: dict[str, Any] = {
         "request_id": chunk.request_id,
         "start_index": chunk.start_index,
         "token_ids": list(chunk.token_ids),
         "text": chunk.text,
     }
+    if chunk.prefix_hash:
+        # bytes as protobuf's own JSON has them, so that grpcurl takes them back in a FollowRequest
+        shown["prefix_hash"] = b64encode(chunk.prefix_hash).decode()
     if chunk.seed is not None:
         shown |= {"seed": chunk.seed, "num_prompt_tokens": chunk.num_prompt_tokens}
     if chunk.finish is not None:
         usage = chunk.finish.usage
         shown["finish"] = {
-            "reason": chunk.finish.reason.value,
+            "cause": chunk.finish.reason.value,
             "stop_token_id": chunk.finish.stop_token_id,
             "stop_string": chunk.finish.stop_string,
             "usage": {name: getattr(usage, name) for name in usage.__slots__},

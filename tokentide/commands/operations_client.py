@@ -8,7 +8,9 @@ import grpc
 
 from shared.pb import operations_pb2 as pb
 from shared.pb import operations_pb2_grpc
+from shared.strategy import StrategySettings
 from shared.wire.stats import blocks_from_pb, stats_from_pb, timings_from_pb
+from shared.wire.strategy import strategy_from_pb, strategy_to_pb
 from tokentide.client import CHANNEL_OPTIONS
 from tokentide.commands.errors import CommandError
 from tokentide.commands.readings import Loads, Scheduled, Step, Totals, WorkerReading
@@ -44,6 +46,20 @@ class OperationsClient:
         except grpc.aio.AioRpcError as error:
             raise error_of(error) from error
 
+    async def strategy(self, timeout_s: float = 5.0) -> StrategySettings:
+        """In force in the pool."""
+        call = self._stub.GetStrategy(pb.GetStrategyRequest(), timeout=timeout_s)
+        return await _strategy_of(call)
+
+    async def set_strategy(
+        self, settings: StrategySettings | None, timeout_s: float = 5.0
+    ) -> StrategySettings:
+        """For all replicas of the pool; None: back to their own settings. What is in force then."""
+        request = pb.SetStrategyRequest()
+        if settings is not None:
+            request.strategy.CopyFrom(strategy_to_pb(settings))
+        return await _strategy_of(self._stub.SetStrategy(request, timeout=timeout_s))
+
     async def watch_loads(self, interval_ms: int) -> AsyncIterator[Loads]:
         async for message in _stream(
             self._stub.WatchLoads(pb.WatchLoadsRequest(interval_ms=interval_ms))
@@ -55,6 +71,13 @@ class OperationsClient:
         request = pb.WatchStepsRequest(replay_recent=replay_recent)
         async for message in _stream(self._stub.WatchSteps(request)):
             yield step_from_pb(message)
+
+
+async def _strategy_of(call: Any) -> StrategySettings:
+    try:
+        return strategy_from_pb((await call).strategy)
+    except grpc.aio.AioRpcError as error:
+        raise error_of(error) from error
 
 
 async def _stream(call: Any) -> AsyncIterator[Any]:
@@ -105,4 +128,5 @@ def step_from_pb(message: pb.StepRecord) -> Step:
         timings=timings_from_pb(message.timings),
         num_sampled=message.num_sampled,
         preempted=tuple(message.preempted),
+        strategy=message.strategy,
     )

@@ -32,6 +32,7 @@ class Step:
     timings: StepTimings = field(default_factory=StepTimings)
     num_sampled: int = 0
     preempted: tuple[str, ...] = ()
+    strategy: str = ""
 
     @property
     def chunks(self) -> tuple[Scheduled, ...]:
@@ -59,6 +60,11 @@ class Totals:
     num_commits: int = 0
     batch_size_ns: float = 0.0
     held_blocks_ns: float = 0.0
+    # wasted work, by cause
+    num_held_sequence_steps: int = 0  # an ended member kept its place in a batch for a step
+    num_tokens_after_cancel: int = 0
+    num_expired_prompt_tokens: int = 0
+    num_replayed_tokens: int = 0  # computed again because their worker died
 
     def since(self, earlier: "Totals") -> "Totals":
         return Totals(

@@ -19,27 +19,11 @@ import torch
 from torch import Tensor
 
 from shared.blocks import blocks_for
-from worker_service.engine.sequence import Sequence
+from worker_service.engine.row import Row
 
 PADDING_POSITION = 0  # a padding query sees key 0 only, so that its softmax is finite
 TILE_QUERIES = 256  # a long chunk attends in tiles of so many queries
 FINE_CONTEXT = 512  # from here on a tile's context is bucketed by multiples, not by doubling
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A chunk as it will run: tokens [start, start + num_tokens) of the sequence."""
-
-    sequence: Sequence
-    num_tokens: int
-
-    @property
-    def start(self) -> int:
-        return self.sequence.num_computed_tokens
-
-    @property
-    def samples(self) -> bool:
-        return self.num_tokens == self.sequence.num_pending_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,14 @@ from shared.types import (
     StepResult,
     StepRow,
 )
-from worker_service.engine.batch_input import Row, StepInput, build_step_input
+from worker_service.engine.batch_input import StepInput, build_step_input
 from worker_service.engine.facts import ModelFacts
 from worker_service.engine.forward_path import FORWARDS, ModelSource, load_step_model
 from worker_service.engine.kv_cache import KVCache, block_bytes
 from worker_service.engine.memory import KVBudget, MemoryProbe, count_blocks
 from worker_service.engine.model import StepModel
 from worker_service.engine.model_folder import LoadedModel
+from worker_service.engine.row import Row
 from worker_service.engine.row_selection import select_rows
 from worker_service.engine.sampler import Draw, sample
 from worker_service.engine.sequence import Sequence

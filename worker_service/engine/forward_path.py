@@ -5,7 +5,8 @@ else is left, with a warning. Knows nothing of sequences or requests.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from shared.errors import ModelUnusable
 from worker_service.engine.kernels.kernels import Kernels
 from worker_service.engine.model import PagedModel, StepModel
-from worker_service.engine.model_folder import LoadedModel, load_model
+from worker_service.engine.model_folder import LoadedModel, first_line, load_model
 from worker_service.engine.self_check import is_tolerable, logits_error, plain_logits
 from worker_service.engine.slim.compiled_forward import CompiledSlimModel, can_compile
 from worker_service.engine.slim.shape import NotSlim, SlimShape, slim_shape
@@ -48,7 +49,8 @@ def load_step_model(source: ModelSource) -> tuple[LoadedModel, StepModel]:
     Raises ModelUnusable with one clear line.
     """
     loaded = source.load()
-    expected_V = plain_logits(loaded)
+    with _unusable_if_it_fails(loaded):
+        expected_V = plain_logits(loaded)
     shape = slim_shape(loaded) if source.forward != "transformers" else NotSlim("as asked for")
     if isinstance(shape, NotSlim):
         if source.forward == "slim":
@@ -67,9 +69,23 @@ def load_step_model(source: ModelSource) -> tuple[LoadedModel, StepModel]:
     return loaded, _through_transformers(loaded, expected_V, "the slim forward is wrong")
 
 
+@contextmanager
+def _unusable_if_it_fails(loaded: LoadedModel) -> Iterator[None]:
+    """The network's own code runs here: what it stumbles over is the folder's fault, not ours."""
+    try:
+        yield
+    except ModelUnusable:
+        raise
+    except Exception as error:
+        raise ModelUnusable(
+            f"{loaded.config.model_type}: does not run: {first_line(error)}"
+        ) from error
+
+
 def _through_transformers(loaded: LoadedModel, expected_V: Tensor, reason: str) -> StepModel:
-    model = PagedModel(loaded)
-    error = logits_error(model, loaded, expected_V)
+    with _unusable_if_it_fails(loaded):
+        model = PagedModel(loaded)
+        error = logits_error(model, loaded, expected_V)
     if not is_tolerable(error, loaded.dtype):
         raise ModelUnusable(
             f"{loaded.config.model_type}: computed in chunks its logits differ by {error:.2g} of "

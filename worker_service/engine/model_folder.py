@@ -5,6 +5,7 @@ of attention, caches or steps.
 """
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,7 @@ def load_model(model_dir: Path, dtype: str, device: str) -> LoadedModel:
     weights = _weight_files(model_dir)
     if dtype not in DTYPES:
         raise ModelUnusable(f"dtype {dtype!r}: must be one of {', '.join(DTYPES)}")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelUnusable(f"device {device!r}: torch sees no CUDA device")
+    _check_device(device)
     config = _read_config(model_dir)
     network = _read_network(model_dir, dtype, device)
     text_config = config.get_text_config()
@@ -61,6 +61,19 @@ def load_model(model_dir: Path, dtype: str, device: str) -> LoadedModel:
         max_model_tokens=_max_model_tokens(text_config),
         eos_token_ids=_eos_token_ids(model_dir, text_config),
     )
+
+
+def _check_device(device: str) -> None:
+    if device == "cpu":
+        return
+    found = re.fullmatch(r"cuda(?::(\d+))?", device)
+    if found is None:
+        raise ModelUnusable(f"device {device!r}: must be cpu, cuda or cuda:N")
+    if not torch.cuda.is_available():
+        raise ModelUnusable(f"device {device!r}: torch sees no CUDA device")
+    num_devices = torch.cuda.device_count()
+    if int(found[1] or 0) >= num_devices:
+        raise ModelUnusable(f"device {device!r}: torch sees {num_devices} CUDA device(s), from 0")
 
 
 def _weight_files(model_dir: Path) -> list[Path]:
@@ -78,7 +91,7 @@ def _read_config(model_dir: Path) -> Any:
     try:
         config = AutoConfig.from_pretrained(model_dir, local_files_only=True)
     except Exception as error:  # whatever a broken or unknown folder makes transformers raise
-        raise ModelUnusable(f"{model_dir}: {_first_line(error)}") from error
+        raise ModelUnusable(f"{model_dir}: {first_line(error)}") from error
     if getattr(config, "is_encoder_decoder", False):
         raise ModelUnusable(f"{config.model_type}: encoder-decoder models are not supported")
     if getattr(config.get_text_config(), "is_causal", True) is False:
@@ -98,7 +111,7 @@ def _read_network(model_dir: Path, dtype: str, device: str) -> Any:
             output_loading_info=True,
         )
     except Exception as error:  # whatever a broken or unknown folder makes transformers raise
-        raise ModelUnusable(f"{model_dir}: {_first_line(error)}") from error
+        raise ModelUnusable(f"{model_dir}: {first_line(error)}") from error
     network, info = loaded
     if absent := sorted(info["missing_keys"]) + sorted(map(str, info["mismatched_keys"])):
         raise ModelUnusable(f"{model_dir}: weights absent or of the wrong shape: {absent[0]}, ...")
@@ -128,7 +141,10 @@ def _eos_token_ids(model_dir: Path, config: Any) -> tuple[int, ...]:
     """The generation config's, if it has any; else the model config's."""
     found = None
     if (model_dir / "generation_config.json").is_file():
-        found = GenerationConfig.from_pretrained(model_dir, local_files_only=True).eos_token_id
+        try:
+            found = GenerationConfig.from_pretrained(model_dir, local_files_only=True).eos_token_id
+        except Exception as error:  # whatever a broken file makes transformers raise
+            raise ModelUnusable(f"{model_dir}: {first_line(error)}") from error
     if found is None:
         found = getattr(config, "eos_token_id", None)
     if found is None:
@@ -148,6 +164,6 @@ def _fingerprint(model_dir: Path, weights: list[Path], dtype: str) -> str:
     return digest.hexdigest()
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

@@ -1,7 +1,7 @@
 """Which chunks of a plan run, and how long they are. Knows nothing of tensors or models."""
 
 from shared.types import BatchPlan, Refusal, RefusalReason
-from worker_service.engine.batch_input import Row
+from worker_service.engine.row import Row
 from worker_service.engine.sequence_table import SequenceTable
 
 

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from shared.errors import ModelUnusable
 from shared.types import Admission, Assignment, SamplingParams, StopRules
-from worker_service.engine.batch_input import Row, build_step_input
+from worker_service.engine.batch_input import build_step_input
 from worker_service.engine.kv_cache import KVCache
 from worker_service.engine.model import StepModel
 from worker_service.engine.model_folder import LoadedModel
+from worker_service.engine.row import Row
 from worker_service.engine.sequence import Sequence
 
 CHUNKS = (9, 14, 1)

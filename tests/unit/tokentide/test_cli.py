@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 from typer.testing import CliRunner
@@ -45,11 +46,19 @@ def test_every_command_is_listed():
         "generate",
         "chat",
         "top",
+        "strategy",
         "model",
         "health",
         "bench",
     ):
         assert f"  {name} " in shown
+
+
+def test_the_version_is_the_installed_one():
+    result = invoke("--version")
+
+    assert result.exit_code == 0
+    assert result.stdout == f"tokentide {version('tokentide')}\n"
 
 
 @pytest.mark.slow

@@ -94,5 +94,16 @@ def test_the_live_table_shows_each_answer_s_end_and_tokens():
     assert "39" in shown
 
 
+def test_at_80_columns_the_newest_words_of_a_long_answer_are_in_sight():
+    talk = make_talk(*[float(n) for n in range(1, 40)])
+    talk.take(Chunk(request_id="haiku", start_index=39, token_ids=(1,), text=" newest"), 40.0)
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+
+    console.print(LiveShow(console, [talk]).render())
+
+    assert isinstance(console.file, io.StringIO)
+    assert "sea newest" in console.file.getvalue()
+
+
 def test_text_of_the_model_cannot_move_the_cursor():
     assert one_line("a\x1b[2Jb\n c\td") == "a [2Jb c d"

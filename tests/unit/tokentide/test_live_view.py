@@ -146,3 +146,36 @@ def test_a_plain_line_says_the_same_without_a_control_character():
     assert line.isprintable()
     assert line.startswith("serving tiny | queue 3 running 2 streams 5")
     assert line.endswith("worker-0 step 9 blocks 60 free 10 cached 30 held")
+
+
+def large_stack() -> StackView:
+    """Numbers as long as they get."""
+    blocks = BlockCounts(total=123456, free=98765, cached=12345, held=12346)
+    names = (Scheduled("tides", 185, False), *(Scheduled(f"r{n}", 1, True) for n in range(12)))
+    view = StackView()
+    view.on_loads(
+        make_loads(
+            model="SmolLM2-135M-Instruct",
+            num_waiting=12345,
+            num_waiting_tokens=1234567,
+            num_running=256,
+            totals=Totals(num_preemptions=12345, num_recomputed_tokens=1234567),
+        ),
+        now_s=0.0,
+    )
+    view.on_step(make_step(step_id=12345, blocks=blocks, num_waiting=1234, scheduled=names))
+    view.on_step(make_step(step_id=12346, blocks=blocks, preempted=("mail",), scheduled=names))
+    return view
+
+
+def test_at_80_columns_no_line_is_broken_and_a_step_still_says_who_was_in_it():
+    lines = drawn(large_stack().render(), width=80).splitlines()
+
+    assert all(len(line) <= 80 for line in lines)
+    assert len(lines) == 4 + 3 + 5  # head, worker, panel of two steps: none wrapped
+    shown = [line.strip("│ ").split() for line in lines]
+    assert shown[8] == ["step", "ms", "free", "cached", "held", "queue", "decodes", "who"]
+    numbers = ["12345", "184", "98765", "12345", "12346", "1234", "12"]
+    assert shown[9] == [*numbers, "chunk", "tides", "+185", "decode", "r…"]
+    assert shown[10][7:9] == ["preempted", "mail"]
+    assert not any("…" in line for line in lines[:7])

@@ -1,7 +1,8 @@
 """Index tensors of a step: which token, which slot, which group."""
 
 from shared.types import Admission, Assignment, SamplingParams, StopRules
-from worker_service.engine.batch_input import TILE_QUERIES, Row, StepInput, build_step_input
+from worker_service.engine.batch_input import TILE_QUERIES, StepInput, build_step_input
+from worker_service.engine.row import Row
 from worker_service.engine.sequence import Sequence
 
 NULL_BLOCK = 99

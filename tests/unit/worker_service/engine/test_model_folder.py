@@ -74,8 +74,32 @@ def test_an_unknown_dtype_and_a_device_that_is_not_there(tmp_path: Path) -> None
     folder = tiny_model_dir(tmp_path)
 
     assert "float64" in refusal(folder, dtype="float64")
+    assert "'foo'" in refusal(folder, device="foo")
+    assert "CUDA device" in refusal(folder, device="cuda:99")
     if not torch.cuda.is_available():
         assert "cuda" in refusal(folder, device="cuda")
+
+
+def test_an_absent_shard_of_the_weights(tmp_path: Path) -> None:
+    folder = tiny_model_dir(tmp_path)
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+    index = {"metadata": {}, "weight_map": {"lm_head.weight": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    assert "model-00002-of-00002.safetensors" in refusal(folder)
+
+
+def test_a_broken_generation_config(tmp_path: Path) -> None:
+    folder = tiny_model_dir(tmp_path)
+    (folder / "generation_config.json").write_text("{")
+
+    assert "generation_config.json" in refusal(folder)
+
+
+def test_a_network_that_fails_when_it_runs(tmp_path: Path) -> None:
+    folder = tiny_model_dir(tmp_path, "gpt2", max_position_embeddings=8)  # less than is tried
+
+    assert refusal(folder).startswith("gpt2: does not run: IndexError")
 
 
 def test_an_encoder_decoder_model(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from torch import Tensor
 
 from shared.types import Admission, Assignment, SamplingParams, StopRules
 from worker_service.engine.attention.reference import AttentionOptions, attend
-from worker_service.engine.batch_input import Row, build_step_input
+from worker_service.engine.batch_input import build_step_input
 from worker_service.engine.kv_cache import KVCache, LayerShape
+from worker_service.engine.row import Row
 from worker_service.engine.sequence import Sequence
 
 NUM_HEADS, NUM_KV_HEADS, WIDTH, BLOCK_SIZE, NUM_BLOCKS = 4, 2, 8, 4, 200

@@ -1,0 +1,47 @@
+"""`tokentide simulate`: from its flags to a report."""
+
+import shlex
+from dataclasses import dataclass, replace
+
+import typer
+
+from shared.profiles import load_profile
+from tokentide.bench.running import one_line_errors, run_shown, show
+from tokentide.bench.serve_options import ServeFlags, serve_options
+from tokentide.bench.strategies import parse_strategy
+from tokentide.bench.summary import table_of
+from tokentide.bench.workload import DEFAULT_VOCABULARY
+from tokentide.simulator.load import SimulatedSetup
+from tokentide.simulator.report import SimulateOptions, run_simulate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateFlags:
+    profile: str
+    strategy: str = "continuous"
+    num_workers: int = 1
+    serve: ServeFlags
+
+
+def run_simulation(given: SimulateFlags, *, as_json: bool) -> None:
+    with one_line_errors():
+        options = simulate_options(given)
+        report = run_shown(lambda progress: run_simulate(options, progress))
+    show(report, table_of(report), as_json=as_json)
+    if not any(run["statuses"].get("OK") for run in report["runs"]):
+        raise typer.Exit(1)
+
+
+def simulate_options(given: SimulateFlags) -> SimulateOptions:
+    """Raises ValueError, SettingError with one line."""
+    named = parse_strategy(given.strategy)
+    setup = SimulatedSetup.of_args(
+        load_profile(given.profile),
+        worker_args=shlex.split(given.serve.worker_args),
+        scheduler_args=shlex.split(given.serve.scheduler_args),
+        strategy=named.settings,
+        num_workers=given.num_workers,
+    )
+    # Without a vocabulary the packaged model's would be asked for, and that model fetched.
+    serve = replace(given.serve, vocabulary=given.serve.vocabulary or DEFAULT_VOCABULARY)
+    return SimulateOptions(setup=setup, strategy_label=named.label, serve=serve_options(serve))

@@ -1,0 +1,1 @@
+"""A worker without a model: the same contract, time from a cost model, no torch."""
