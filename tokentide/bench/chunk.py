@@ -1,37 +1,42 @@
 """`tokentide bench chunk`: a long prompt arrives while others decode, for several chunk sizes and whole prefill.
 
-One worker throughout; between sizes only the scheduler is started anew. Prompts are fresh each time, so
-that the prefix cache has none of them.
+One stack throughout; the chunk size is switched live. Prompts are fresh each time, and have a cache salt
+of their own, so that the prefix cache has none of them.
 """
 
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field, replace
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from tokentide.bench.chunk_report import chunk_report
-from tokentide.bench.flags import numbers
+from shared.strategy import WHOLE_PREFILL, StrategySettings
+from tokentide.bench.chunk_run import ChunkTimes, chunk_run
+from tokentide.bench.decode_steps import decode_spans
 from tokentide.bench.load import Generates
-from tokentide.bench.operations_watch import OperationsWatch
+from tokentide.bench.operations_watch import StepSpan
+from tokentide.bench.rows import Row, Rows
 from tokentide.bench.serve import Progress
-from tokentide.bench.serve_options import TargetFlags, target_spec
-from tokentide.bench.target import load_average, machine_facts, model_folder, vocabulary_of
-from tokentide.bench.workload import DEFAULT_VOCABULARY, MIN_RANDOM_ID
-from tokentide.client import Client
-from tokentide.local_stack import LocalStack, StackSpec, local_stack
+from tokentide.bench.strategy_switch import StrategySwitch, strategy_switch
+from tokentide.bench.target import Target, TargetSpec, load_average, open_target
+from tokentide.bench.trials import TimeLimit, Trial, run_trials
+from tokentide.bench.workload import MIN_RANDOM_ID
 
-WHOLE = 0  # the scheduler's word for no chunking
+WHOLE = 0  # no chunking
 SHORT_PROMPT = 16
 NUM_BEFORE = 24  # tokens of each decode in the time before
 MAX_DECODE_TOKENS = 4000  # more than any of them gets
+# Guesses, until the first row says better.
+PROMPT_TOKENS_PER_S = 700.0
+OVERHEAD_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkOptions:
-    stack: StackSpec
-    sizes: tuple[int, ...]
+    target: TargetSpec
+    sizes: tuple[int, ...]  # WHOLE among them
     num_decodes: int
     num_prompt_tokens: int
     vocabulary: int
@@ -40,116 +45,103 @@ class ChunkOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """Times are of one clock. A stream is the times at which one decode's tokens came."""
-
+class SizeRun:
     size: int
-    streams: Sequence[Sequence[float]]
-    before_s: float  # when the last decode had begun
-    sent_s: float  # the long prompt
-    first_token_s: float  # its
-    load_average: Sequence[float] = ()
+    repeat: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.size or 'whole'}#{self.repeat}"
 
 
-def chunk_options(
-    target: TargetFlags,
-    *,
-    sizes: str,
-    num_decodes: int,
-    num_prompt_tokens: int,
-    seed: int,
-    repeat: int,
-) -> ChunkOptions:
-    """Raises ValueError, ModelUnusable."""
-    spec = target_spec(target)
-    folder = model_folder(spec, lambda _: None)
-    return ChunkOptions(
-        stack=StackSpec(
-            model_dir=folder, worker_args=spec.worker_args, scheduler_args=spec.scheduler_args
-        ),
-        sizes=(*sorted(numbers(sizes)), WHOLE),
-        num_decodes=num_decodes,
-        num_prompt_tokens=num_prompt_tokens,
-        vocabulary=vocabulary_of(folder) or DEFAULT_VOCABULARY,
-        seed=seed,
-        repeat=repeat,
-    )
+def chunk_trials(options: ChunkOptions) -> list[Trial[SizeRun]]:
+    """Each repeat takes the sizes in an order of its own."""
+    guess_s = OVERHEAD_S + options.num_prompt_tokens / PROMPT_TOKENS_PER_S
+    trials = []
+    for repeat in range(options.repeat):
+        sizes = list(options.sizes)
+        random.Random(f"{options.seed}/order/{repeat}").shuffle(sizes)
+        runs = [SizeRun(size=size, repeat=repeat) for size in sizes]
+        trials += [Trial(key=run.key, subject=run, expected_s=guess_s) for run in runs]
+    return trials
 
 
 async def run_chunk(
-    options: ChunkOptions, progress: Progress, keep: Callable[[dict[str, Any]], None]
-) -> dict[str, Any]:
-    """Each repeat takes the sizes in an order of its own. `keep` is told of the report after each trial."""
-    source = random.Random(options.seed)
-    trials: list[Trial] = []
-    report: dict[str, Any] = {}
-    async with local_stack(options.stack, progress.say) as stack:
-        for repeat in range(options.repeat):
-            sizes = list(options.sizes)
-            source.shuffle(sizes)
-            for size in sizes:
-                await _restart_scheduler(stack, options, size)
-                progress.say(f"chunk size {size or 'whole'}, run {repeat + 1} of {options.repeat}")
-                trials.append(await stack.run(_trial(stack, options, size, source)))
-                report = chunk_report(_facts(options), trials)
-                keep(report)
-    return report
+    options: ChunkOptions, rows: Rows, limit: TimeLimit, progress: Progress
+) -> None:
+    """Adds the rows."""
+    async with (
+        open_target(options.target, progress.say) as target,
+        strategy_switch(target.operations) as switch,
+    ):
+
+        async def measure(run: SizeRun) -> Row:
+            progress.say(f"chunk size {run.size or 'whole'}, run {run.repeat + 1}")
+            await _set_size(switch, options, run.size)
+            times = await _measure(target, options, run)
+            return {"model": target.model, "repeat": run.repeat, **chunk_run(times)}
+
+        work = run_trials(chunk_trials(options), rows, limit, measure, progress)
+        await (target.stack.run(work) if target.stack else work)
 
 
-def _facts(options: ChunkOptions) -> dict[str, Any]:
-    return {
-        "machine": machine_facts(),
-        "model": options.stack.model_dir.name,
-        "num_decodes": options.num_decodes,
-        "num_prompt_tokens": options.num_prompt_tokens,
-        "repeat": options.repeat,
-        "seed": options.seed,
-    }
-
-
-async def _restart_scheduler(stack: LocalStack, options: ChunkOptions, size: int) -> None:
+async def _set_size(switch: StrategySwitch, options: ChunkOptions, size: int) -> None:
     """The budget leaves room for the chunk and all decodes: the chunk size alone decides."""
-    await asyncio.gather(*(scheduler.stop() for scheduler in stack.schedulers))
-    stack.schedulers.clear()
     budget = (size or options.num_prompt_tokens) + options.num_decodes
-    flags = ("--chunk-size", str(size), "--token-budget", str(budget))
-    args = (*options.stack.scheduler_args, *flags)
-    stack.spec = replace(stack.spec, scheduler_args=args)
-    await stack.start_schedulers()
+    settings = StrategySettings(
+        token_budget=budget,
+        chunk_size=size or WHOLE_PREFILL,
+        max_sequences=options.num_decodes + 1,
+    )
+    await switch.set(settings)
 
 
-async def _trial(
-    stack: LocalStack, options: ChunkOptions, size: int, source: random.Random
-) -> Trial:
-    loop = asyncio.get_running_loop()
+async def _measure(target: Target, options: ChunkOptions, run: SizeRun) -> ChunkTimes:
+    loop, client, watch = asyncio.get_running_loop(), target.client, target.watch
+    source = random.Random(f"{options.seed}/{run.key}")
+    long_id, salt = uuid.uuid4().hex, uuid.uuid4().hex
 
     def prompt(length: int) -> list[int]:
         return [source.randrange(MIN_RANDOM_ID, options.vocabulary) for _ in range(length)]
 
     load = load_average()
-    async with (
-        Client(stack.endpoints) as client,
-        OperationsWatch(stack.operations_endpoints) as watch,
-    ):
-        await watch.wait_serving(60)
+    async with watch.steps(keep_spans=True) as steps:
+        await watch.read_settled()
         prompts = [prompt(SHORT_PROMPT) for _ in range(options.num_decodes)]
-        async with _decoding(client, prompts) as decodes:
+        max_tokens = min(MAX_DECODE_TOKENS, target.max_request_tokens - SHORT_PROMPT)
+        async with _decoding(client, prompts, max_tokens, salt) as decodes:
             await _wait_more(decodes, 1)
             before_s = loop.time()
             await _wait_more(decodes, NUM_BEFORE)
             sent_s = loop.time()
-            await _first_token(client, prompt(options.num_prompt_tokens))
+            await _first_token(client, prompt(options.num_prompt_tokens), long_id, salt)
             first_token_s = loop.time()
             await _wait_more(decodes, 1)  # the gaps that were open are over
         await watch.read_settled()
-    return Trial(
-        size=size,
+    return ChunkTimes(
+        size=run.size,
         streams=[decode.times_s for decode in decodes],
         before_s=before_s,
         sent_s=sent_s,
         first_token_s=first_token_s,
+        num_prompt_tokens=options.num_prompt_tokens,
+        prompt_steps_s=_steps_with_prompt(steps.spans, long_id),
+        decode_steps_s=_pure_decodes(steps.spans, options.num_decodes),
         load_average=load,
     )
+
+
+def _steps_with_prompt(spans: Sequence[StepSpan], request_id: str) -> list[float]:
+    """Own times of the steps that computed a chunk of it."""
+    return [
+        span.step.timings.total_ns / 1e9
+        for span in spans
+        if any(s.request_id == request_id and not s.is_decode for s in span.step.scheduled)
+    ]
+
+
+def _pure_decodes(spans: Sequence[StepSpan], num_decodes: int) -> list[float]:
+    return [span.step.timings.total_ns / 1e9 for span in decode_spans(spans, num_decodes)]
 
 
 @dataclass(slots=True)
@@ -157,10 +149,14 @@ class _Decode:
     times_s: list[float] = field(default_factory=list)
     came: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    async def read(self, client: Generates, prompt: list[int]) -> None:
+    async def read(self, client: Generates, prompt: list[int], max_tokens: int, salt: str) -> None:
         loop = asyncio.get_running_loop()
         chunks: Any = client.generate(
-            prompt, max_tokens=MAX_DECODE_TOKENS, ignore_eos=True, temperature=0
+            prompt,
+            max_tokens=max_tokens,
+            ignore_eos=True,
+            temperature=0,
+            cache_salt=salt,
         )
         async with contextlib.aclosing(chunks):
             async for chunk in chunks:
@@ -181,13 +177,13 @@ async def _wait_more(decodes: Sequence[_Decode], number: int) -> None:
 
 @contextlib.asynccontextmanager
 async def _decoding(
-    client: Generates, prompts: Sequence[list[int]]
+    client: Generates, prompts: Sequence[list[int]], max_tokens: int, salt: str
 ) -> AsyncIterator[list[_Decode]]:
     """Streams that go on until the block ends; they are cancelled then."""
     decodes = [_Decode() for _ in prompts]
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(decode.read(client, prompt))
+            group.create_task(decode.read(client, prompt, max_tokens, salt))
             for decode, prompt in zip(decodes, prompts, strict=True)
         ]
         yield decodes
@@ -195,8 +191,15 @@ async def _decoding(
             task.cancel()
 
 
-async def _first_token(client: Generates, prompt: list[int]) -> None:
-    chunks: Any = client.generate(prompt, max_tokens=1, ignore_eos=True, temperature=0)
+async def _first_token(client: Generates, prompt: list[int], request_id: str, salt: str) -> None:
+    chunks: Any = client.generate(
+        prompt,
+        request_id=request_id,
+        max_tokens=1,
+        ignore_eos=True,
+        temperature=0,
+        cache_salt=salt,
+    )
     async with contextlib.aclosing(chunks):
         async for chunk in chunks:
             if chunk.token_ids:

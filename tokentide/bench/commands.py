@@ -4,14 +4,16 @@
 # ruff: noqa: PLR0913, PLR0917 (a command's arguments are its flags)
 
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 
 import typer
 
-from tokentide.bench import flags
+from tokentide.bench import flags, strategy_commands
 
 app = typer.Typer(help="Measure a stack.", no_args_is_help=True)
+app.command()(strategy_commands.compare)
+app.command()(strategy_commands.knee)
+app.command()(strategy_commands.timeline)
 
 
 @app.command()
@@ -65,6 +67,8 @@ def serve(
 
 @app.command()
 def chunk(
+    endpoint: flags.Endpoint = "",
+    operations: flags.Operations = "",
     model: flags.Model = None,
     kv_memory: flags.KvMemory = "1GiB",
     worker_args: flags.WorkerArgs = "",
@@ -72,35 +76,45 @@ def chunk(
     sizes: flags.ChunkSizes = "16,32,64,128,256",
     num_decodes: flags.NumDecodes = 8,
     long_prompt: flags.LongPrompt = 4000,
+    vocabulary: flags.Vocabulary = None,
+    itl_slo_ms: flags.ItlSlo = None,
+    ttft_slo_ms: flags.TtftSlo = None,
     seed: flags.Seed = 0,
     repeat: flags.Repeat = 1,
-    out: flags.OutDir = Path("bench-chunk"),
+    out: flags.Out = Path("bench-chunk"),
+    minutes: flags.Minutes = None,
+    fresh: flags.Fresh = False,
     as_json: flags.Json = False,
 ) -> None:
     """A long prompt arrives while others decode: what each chunk size costs whom.
 
-    The worst inter-token gap of those that decode, against the long prompt's time to first token.
+    The inter-token gaps of those that decode, against the long prompt's time to first token. With an SLO:
+    which size meets it.
     """
-    from tokentide.bench.chunk import chunk_options, run_chunk
-    from tokentide.bench.chunk_plot import plot
-    from tokentide.bench.chunk_report import table_of
-    from tokentide.bench.running import one_line_errors, run_shown, show, write_report
-    from tokentide.bench.serve_options import TargetFlags
+    from tokentide.bench.chunk import ChunkOptions
+    from tokentide.bench.chunk_report import Slo
+    from tokentide.bench.chunk_tool import chunk_tool, with_whole
+    from tokentide.bench.outputs import RunFlags
+    from tokentide.bench.running import one_line_errors
+    from tokentide.bench.serve_options import TargetFlags, known_vocabulary, target_spec
+    from tokentide.bench.tool import run_tool
 
-    target = TargetFlags(
-        model=model, kv_memory=kv_memory, worker_args=worker_args, scheduler_args=scheduler_args
+    known = {field.name for field in fields(TargetFlags)}
+    target = TargetFlags(**{name: value for name, value in locals().items() if name in known})
+    run_flags = RunFlags(out=out, minutes=minutes, fresh=fresh, as_json=as_json)
+    slo = Slo(
+        itl_s=None if itl_slo_ms is None else itl_slo_ms / 1e3,
+        ttft_s=None if ttft_slo_ms is None else ttft_slo_ms / 1e3,
     )
     with one_line_errors():
-        options = chunk_options(
-            target,
-            sizes=sizes,
+        spec = target_spec(target)
+        options = ChunkOptions(
+            target=spec,
+            sizes=with_whole(sizes),
             num_decodes=num_decodes,
             num_prompt_tokens=long_prompt,
+            vocabulary=vocabulary or known_vocabulary(spec),
             seed=seed,
             repeat=repeat,
         )
-        out.mkdir(parents=True, exist_ok=True)
-        keep = partial(write_report, out / "chunk.json")
-        report = run_shown(lambda progress: run_chunk(options, progress, keep))
-        plot(report, out)
-    show(report, table_of(report), as_json=as_json)
+        run_tool(chunk_tool(options, slo), run_flags)

@@ -51,12 +51,35 @@ Compare = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="print the whole report as JSON")]
 OutFile = Annotated[Path | None, typer.Option(help="write the whole report as JSON there")]
+Minutes = Annotated[
+    float | None, typer.Option(min=0.0, help="stop after so long; the same command goes on later")
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="throw finished rows in --out away")]
+Out = Annotated[Path, typer.Option(help="folder for rows, JSON, HTML and plots")]
+Strategies = Annotated[
+    str, typer.Option(help="as static:8,dynamic:16:max_queue_delay_ms=50,continuous:chunk_size=64")
+]
+BatchSizes = Annotated[str, typer.Option(help="sequences in a step")]
+Contexts = Annotated[str, typer.Option(help="tokens of each sequence, a curve each")]
+NumSteps = Annotated[int, typer.Option("--steps", min=1, help="steps measured at each point")]
+Share = Annotated[
+    float, typer.Option(help="of the linear slope: below it, the marginal gain makes a knee")
+]
+Profile = Annotated[str, typer.Option(help="roofline of a profile: a name or a file; none: probe")]
+Simulate = Annotated[
+    bool, typer.Option("--simulate", help="steps that --profile predicts; no stack")
+]
 ChunkSizes = Annotated[
     str, typer.Option(help="chunk sizes; whole prefill always comes beside them")
 ]
 NumDecodes = Annotated[int, typer.Option(min=1, help="sequences that decode meanwhile")]
 LongPrompt = Annotated[int, typer.Option(min=1, help="tokens of the prompt that arrives")]
-OutDir = Annotated[Path, typer.Option(help="folder for chunk.json, chunk.png and chunk.svg")]
+ItlSlo = Annotated[
+    float | None, typer.Option(min=0.0, help="longest p99 gap of those that decode, ms")
+]
+TtftSlo = Annotated[
+    float | None, typer.Option(min=0.0, help="longest wait of the prompt for its first token, ms")
+]
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -16,10 +16,11 @@ from rich.progress import Progress as RichProgress
 
 from tokentide.bench.load import Observation
 from tokentide.bench.serve import Progress
+from tokentide.bench.trials import minutes_text
 
 
 class LiveProgress(Progress):
-    """One line: what is being done, how many requests have ended, tokens a second so far."""
+    """A line each: what is being done, its requests and tokens a second; all runs and the time left."""
 
     def __init__(self) -> None:
         columns = (
@@ -32,6 +33,7 @@ class LiveProgress(Progress):
         )
         self._bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
         self._task = self._bar.add_task("starting", total=None, rate="")
+        self._all = self._bar.add_task("all runs", total=None, rate="", visible=False)
         self._num_tokens = 0
         self._started_s = 0.0
 
@@ -51,6 +53,16 @@ class LiveProgress(Progress):
         self._bar.reset(self._task, description=message, total=None, rate="")
         if not self._bar.console.is_terminal:
             self._bar.console.print(message)
+
+    def tell(self, message: str) -> None:
+        """Stays above the bar."""
+        self._bar.console.print(message, markup=False, highlight=False)
+
+    def overall(self, num_done: int, num_trials: int, expected_s: float) -> None:
+        left = f"about {minutes_text(expected_s)} left"
+        self._bar.update(self._all, completed=num_done, total=num_trials, rate=left, visible=True)
+        if not self._bar.console.is_terminal:
+            self._bar.console.print(f"{num_done} of {num_trials} runs, {left}")
 
     def start(self, label: str, num_requests: int) -> None:
         self.say(label)

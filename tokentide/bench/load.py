@@ -48,6 +48,7 @@ class Observation:
 class Sampling:
     temperature: float = 0.0
     seed: int = 0
+    cache_salt: str = ""  # requests with another one share no prefix cache
 
 
 Tell = Callable[[Observation], None]
@@ -115,6 +116,7 @@ async def send(
         ignore_eos=request.ignore_eos,
         temperature=sampling.temperature,
         seed=sampling.seed,
+        cache_salt=sampling.cache_salt,
     )
     try:
         async with aclosing(chunks):

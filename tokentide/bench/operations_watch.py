@@ -13,7 +13,8 @@ import grpc
 
 from shared.pb import operations_pb2 as pb
 from shared.pb import operations_pb2_grpc
-from tokentide.commands.readings import Totals
+from tokentide.commands.operations_client import step_from_pb
+from tokentide.commands.readings import Step, Totals
 
 CALL_S = 10.0
 SETTLE_S = 0.05  # between two readings of sums that should stand still
@@ -35,10 +36,21 @@ class Reading:
     model: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSpan:
+    """A step and when it ran, in seconds of our own clock."""
+
+    began_s: float
+    ended_s: float
+    step: Step
+
+
 @dataclass(slots=True)
 class Steps:
     """What the step records said: when each request was first in a step, and what steps took."""
 
+    keeps_spans: bool = False  # they are large: whole records
+    spans: list[StepSpan] = field(default_factory=list)
     first_in_step_s: dict[str, float] = field(default_factory=dict)
     prepare_ns: list[int] = field(default_factory=list)
     forward_ns: list[int] = field(default_factory=list)
@@ -53,6 +65,9 @@ class Steps:
                 self.first_in_step_s.setdefault(scheduled.request_id, began_s)
         for name in DURATIONS:
             getattr(self, name).append(getattr(record.timings, name))
+        if self.keeps_spans:
+            span = StepSpan(began_s=began_s, ended_s=received_s, step=step_from_pb(record))
+            self.spans.append(span)
 
     def forget_durations(self) -> None:
         for name in DURATIONS:
@@ -116,9 +131,9 @@ class OperationsWatch:
         return last
 
     @contextlib.asynccontextmanager
-    async def steps(self) -> AsyncIterator[Steps]:
+    async def steps(self, *, keep_spans: bool = False) -> AsyncIterator[Steps]:
         """Collects while the block runs. Read the sums before the load: then the watch is surely open."""
-        steps = Steps()
+        steps = Steps(keeps_spans=keep_spans)
         tasks = [asyncio.create_task(self._collect(stub, steps)) for stub in self._stubs]
         try:
             yield steps

@@ -26,6 +26,8 @@ METHODS = {
     "kv_cache_use": "held blocks of all blocks, weighted by step time, per worker",
     "bubble_share": "idle time between steps while there was work, of that plus step time",
     "generated_tokens_per_s": "tokens that reached clients, from the start (after the cut) to the last end",
+    "held_share": "steps in which an ended member kept its place in a batch, of these and of those that "
+    "sampled a token",
     "prompt_tokens_per_s": "prompt tokens computed for the first time; cached ones are apart",
 }
 
@@ -134,6 +136,21 @@ def _service(totals: Totals, blocks_per_worker: float) -> dict[str, Any]:
         "commit_ms_per_commit": ratio(totals.commit_ns / 1e6, totals.num_commits),
         "num_commits": totals.num_commits,
         "prefix_cache_hit_share": ratio(totals.num_cached_tokens, prompt_tokens),
+        "wasted": _wasted(totals),
+    }
+
+
+def _wasted(totals: Totals) -> dict[str, Any]:
+    """Work that nobody wanted, by cause."""
+    held = totals.num_held_sequence_steps
+    return {
+        "num_held_sequence_steps": held,
+        # a step of a decoding sequence samples one token
+        "held_share": ratio(held, held + totals.num_sampled_tokens),
+        "num_recomputed_tokens": totals.num_recomputed_tokens,
+        "num_replayed_tokens": totals.num_replayed_tokens,
+        "num_tokens_after_cancel": totals.num_tokens_after_cancel,
+        "num_expired_prompt_tokens": totals.num_expired_prompt_tokens,
     }
 
 

@@ -39,11 +39,24 @@ def run_shown(run: Run) -> dict[str, Any]:
 def one_line_errors() -> Iterator[None]:
     """What may go wrong outside of us ends the command with one line."""
     try:
-        yield
+        with _first_alone():
+            yield
     except grpc.aio.AioRpcError as error:
         _fail(f"{error.code().name}: {error.details()}")
     except (ServingError, TokentideError, ValueError, TimeoutError, OSError) as error:
         _fail(str(error) or type(error).__name__)
+
+
+@contextlib.contextmanager
+def _first_alone() -> Iterator[None]:
+    """Of errors that tasks raised together, the first one tells enough."""
+    try:
+        yield
+    except ExceptionGroup as group:
+        error: Exception = group
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        raise error from group
 
 
 def show(report: dict[str, Any], table: RenderableType, *, as_json: bool) -> None:

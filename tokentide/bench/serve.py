@@ -25,6 +25,7 @@ from tokentide.bench.target import (
     model_folder,
     open_target,
 )
+from tokentide.bench.trials import TrialProgress
 from tokentide.bench.workload import WorkloadSpec, WorkRequest, make_workload
 
 MIN_REQUESTS = 4
@@ -63,10 +64,9 @@ class Case:
         return "open loop" if self.concurrency is None else f"{self.concurrency} at once"
 
 
-class Progress:
+class Progress(TrialProgress):
     """What a run tells whoever watches it."""
 
-    def say(self, message: str) -> None: ...
     def start(self, label: str, num_requests: int) -> None: ...
     def ended(self, observation: Observation) -> None: ...
 
@@ -119,7 +119,7 @@ async def _run_case(
     baseline: TransformersBaseline | None,
     progress: Progress,
 ) -> dict[str, Any]:
-    requests = _requests(case, options)
+    requests = requests_of(case, options)
     if options.save is not None and case.index == case.repeat == 0:
         options.save(requests)
     run: dict[str, Any] = {
@@ -131,26 +131,29 @@ async def _run_case(
     plain: dict[str, Any] = {}
     if baseline is not None and case.repeat % 2:  # who goes first takes turns
         plain = await _run_baseline(case, requests, baseline, progress)
-    observations, run_figures = await _run_load(case, requests, options, target, progress)
+    measured = await measure_load(case, requests, options, target, progress)
     if baseline is not None and not case.repeat % 2:
         plain = await _run_baseline(case, requests, baseline, progress)
-    run |= run_figures
+    run |= figures(measured)
     if plain:
-        run["transformers"] = _compared(run, plain, observations)
+        run["transformers"] = _compared(run, plain, measured.observations)
     return run
 
 
-async def _run_load(
+async def measure_load(
     case: Case,
     requests: Sequence[WorkRequest],
     options: ServeOptions,
     target: Target,
     progress: Progress,
-) -> tuple[list[Observation], dict[str, Any]]:
+    *,
+    keep_spans: bool = False,
+) -> Measured:
+    """Warms up, then sends the requests. Observations are in the order of the requests."""
     concurrency = case.concurrency or len(requests)
     await _warm_up(case, options, target, progress)
     loop, watch = asyncio.get_running_loop(), target.watch
-    async with watch.steps() as steps:
+    async with watch.steps(keep_spans=keep_spans) as steps:
         before = await watch.read_settled() if watch else None
         started_s = loop.time()
         progress.start(case.label, len(requests))
@@ -165,14 +168,13 @@ async def _run_load(
                 )
         after = await watch.read_settled() if watch else None
     start = cut[0] if cut else (before.totals if before else None, started_s)
-    measured = Measured(
+    return Measured(
         observations=observations,
         started_s=start[1],
         totals=after.totals.since(start[0]) if after and start[0] else None,
         steps=steps,
         blocks_per_worker=after.blocks_per_worker if after else 0.0,
     )
-    return observations, figures(measured)
 
 
 @contextlib.asynccontextmanager
@@ -243,7 +245,7 @@ def _compared(
     return plain
 
 
-def _requests(case: Case, options: ServeOptions) -> list[WorkRequest]:
+def requests_of(case: Case, options: ServeOptions) -> list[WorkRequest]:
     if options.requests:
         return list(options.requests)
     number = options.num_requests or max(case.concurrency or 0, MIN_REQUESTS)

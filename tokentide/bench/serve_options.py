@@ -106,14 +106,15 @@ def _workload_spec(given: ServeFlags, target: TargetSpec) -> WorkloadSpec:
         shared_prefix=given.shared_prefix,
         text=given.text,
         ignore_eos=given.ignore_eos,
-        vocabulary=given.vocabulary or _vocabulary(target),
+        vocabulary=given.vocabulary or known_vocabulary(target),
         rate=given.rate,
         burstiness=given.burstiness,
         seed=given.seed,
     )
 
 
-def _vocabulary(target: TargetSpec) -> int:
+def known_vocabulary(target: TargetSpec) -> int:
+    """How many token ids the model surely has."""
     if target.endpoints and target.model_dir is None:
         return DEFAULT_VOCABULARY
     return vocabulary_of(target.model_dir or packaged_model_dir()) or DEFAULT_VOCABULARY

@@ -61,17 +61,17 @@ def table_of(report: dict[str, Any]) -> Table:
     for case in summary:
         table.add_column(case["case"], justify="right")
     for label, path, factor, decimals in ROWS:
-        cells = [_cell(case["figures"].get(path), factor, decimals) for case in summary]
+        cells = [cell(case["figures"].get(path), factor, decimals) for case in summary]
         if any(cells):
             table.add_row(label, *cells)
     statuses = sorted({p for case in summary for p in case["figures"] if p.startswith("statuses.")})
     for path in statuses:
-        cells = [_cell(case["figures"].get(path), 1, 0) for case in summary]
+        cells = [cell(case["figures"].get(path), 1, 0) for case in summary]
         table.add_row(f"requests {path.removeprefix('statuses.')}", *cells)
     return table
 
 
-def _cell(spread: dict[str, float] | None, factor: float, decimals: int) -> str:
+def cell(spread: dict[str, float] | None, factor: float, decimals: int) -> str:
     if spread is None:
         return ""
     text = f"{spread['median'] * factor:.{decimals}f}"

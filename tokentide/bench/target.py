@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import platform
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,10 @@ class TargetSpec:
 class Target:
     client: Client
     watch: OperationsWatch
+    operations: Sequence[str]  # operators' ports
     stack: LocalStack | None
     model: str
+    max_request_tokens: int  # prompt and output of one request
 
 
 @contextlib.asynccontextmanager
@@ -56,7 +58,14 @@ async def open_target(spec: TargetSpec, report: Report) -> AsyncIterator[Target]
             report("waiting for the service")
             await watch.wait_serving(SERVING_S)
         models = await client.models()
-        yield Target(client=client, watch=watch, stack=stack, model=models[0].name)
+        yield Target(
+            client=client,
+            watch=watch,
+            operations=tuple(operations),
+            stack=stack,
+            model=models[0].name,
+            max_request_tokens=models[0].max_request_tokens,
+        )
 
 
 def model_folder(spec: TargetSpec, report: Report) -> Path:

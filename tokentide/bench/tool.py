@@ -1,0 +1,77 @@
+"""How the long benchmarks run: say the time, measure what is not kept yet, write report, plots and page."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console, Group
+
+from tokentide.bench.data_table import DataTable
+from tokentide.bench.html_page import Section
+from tokentide.bench.live_progress import LiveProgress
+from tokentide.bench.outputs import RunFlags, command_line, write_outputs
+from tokentide.bench.rows import Row, Rows
+from tokentide.bench.running import run_shown, show
+from tokentide.bench.serve import Progress
+from tokentide.bench.target import load_average, machine_facts
+from tokentide.bench.trials import TimeLimit, Trial, expectation, left_over
+
+Facts = Mapping[str, Any]
+Report = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """One long benchmark. Each of its rows names the `model`."""
+
+    name: str  # of its files
+    title: str
+    settings: Mapping[
+        str, Any
+    ]  # rows made with others are not mixed in; nothing that only adds rows
+    trials: Sequence[Trial[Any]]
+    run: Callable[[Rows, TimeLimit, Progress], Coroutine[Any, Any, None]]  # measures what is left
+    report: Callable[[Facts, Sequence[Row], int], Report]  # facts, rows, how many are left
+    tables: Callable[[Report], list[DataTable]]
+    draw: Callable[[Report, Path], list[Section]]  # writes plots into the folder
+
+
+def run_tool(tool: Tool, flags: RunFlags) -> None:
+    """Raises what the run raises, ValueError for kept rows of other settings, typer.Exit."""
+    rows = Rows.open(flags.out / f"{tool.name}.jsonl", tool.settings, fresh=flags.fresh)
+    if left_over(tool.trials, rows):
+        run_shown(lambda progress: _measure(tool, flags, rows, progress))
+    wanted = [rows[trial.key] for trial in tool.trials if trial.key in rows]
+    if not wanted:
+        Console(stderr=True).print("nothing was measured in the time given")
+        raise typer.Exit(1)
+    report = tool.report(_facts(tool, wanted), wanted, len(tool.trials) - len(wanted))
+    tables = tool.tables(report)
+    sections = tool.draw(report, flags.out)
+    sections += [
+        Section(heading=t.title, table=DataTable(columns=t.columns, rows=t.rows, note=t.note))
+        for t in tables
+    ]
+    write_outputs(flags.out, tool.name, report, tool.title, sections)
+    show(report, Group(*(table.as_rich() for table in tables)), as_json=flags.as_json)
+    Console(stderr=True).print(f"report: {flags.out / tool.name}.html", markup=False)
+
+
+async def _measure(tool: Tool, flags: RunFlags, rows: Rows, progress: LiveProgress) -> Report:
+    clock = asyncio.get_running_loop().time
+    limit = TimeLimit(clock=clock, started_s=clock(), minutes=flags.minutes)
+    progress.tell(expectation(tool.trials, rows, limit))
+    await tool.run(rows, limit, progress)
+    return {}
+
+
+def _facts(tool: Tool, rows: Sequence[Row]) -> dict[str, Any]:
+    return {
+        "command": command_line(),
+        "machine": machine_facts() | {"load_average_after": load_average()},
+        "model": rows[-1]["model"],
+        "settings": dict(tool.settings),
+    }
