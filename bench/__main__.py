@@ -1,6 +1,7 @@
 """Quick guards, `make bench`: each hot part beside something real from the same run, in one table.
 
-Exits with 1 if a plan for a large batch takes longer than its limit.
+Exits with 1 if a plan for a large batch takes longer than its limit, or if a hot part has lost more than
+half of its stored gain (`guards`).
 """
 
 import os
@@ -11,7 +12,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the worker; read when 
 from rich.console import Console
 from rich.table import Table
 
-from bench import engine, planner, store
+from bench import engine, guards, planner, store
+from bench.guards import Gain
 from tokentide.models import packaged_model_dir
 
 PLAN_LIMIT_MS = 2.0  # 256 running, window 64, 1,000 queued
@@ -24,26 +26,35 @@ def main() -> int:
         table.add_column(head, justify="right" if head in ("ms", "ratio") else "left")
     notes.print("decode steps (loads the packaged model)")
     model_dir = packaged_model_dir(progress=notes.print)
-    decodes = list(engine.measure(model_dir))
-    for row in decodes:
-        name = f"decode step, batch {row.batch_size}"
-        _add(table, name, row.step_ms, "torch's weight products", row.reference_ms)
+    steps = list(engine.measure(model_dir))
+    for row in steps:
+        _add(table, row.name, row.step_ms, "torch's weight products", row.reference_ms)
+    decode_ms = steps[-1].step_ms
     notes.print("plans")
     plans = list(planner.measure())
     for plan in plans:
         _add(table, plan.name, plan.median_ms, "limit", PLAN_LIMIT_MS)
     largest = max(plans, key=lambda plan: plan.median_ms)
-    _add(table, "slowest plan", largest.median_ms, "decode step, 32", decodes[-1].step_ms)
+    _add(table, "slowest plan", largest.median_ms, "decode step, 32", decode_ms)
     notes.print("commits (starts a store)")
     commit = store.measure()
     name = f"commit of {store.NUM_ROWS} rows, on disk"
     _add(table, name, commit.commit_ms, "one bare SET", commit.set_ms)
-    _add(table, name, commit.commit_ms, "decode step, 32", decodes[-1].step_ms)
+    _add(table, name, commit.commit_ms, "decode step, 32", decode_ms)
     Console().print(table)
+    gains = [Gain(row.name, row.step_ms, row.reference_ms) for row in steps]
+    gains.append(Gain("plan, against a decode step of 32", largest.median_ms, decode_ms))
+    gains.append(Gain("commit, against a decode step of 32", commit.commit_ms, decode_ms))
+    if "--store" in sys.argv[1:]:
+        guards.write(gains)
+        return 0
+    lost = guards.losses(gains, guards.read())
+    for line in lost:
+        print(f"error: {line}", file=sys.stderr)
     if largest.median_ms >= PLAN_LIMIT_MS:
         print(f"error: a plan took {largest.median_ms:.2f} ms", file=sys.stderr)
         return 1
-    return 0
+    return 1 if lost else 0
 
 
 def _add(table: Table, name: str, ms: float, against: str, against_ms: float) -> None:

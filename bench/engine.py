@@ -31,13 +31,15 @@ from worker_service.engine.engine import Engine, EngineConfig
 BATCH_SIZES = (1, 8, 32)
 NUM_PROMPT_TOKENS = 64
 NUM_STEPS = 12
+PREFILL_TOKENS = 256
+NUM_PREFILLS = 4
 NUM_WARM_UP = 3
 KV_BYTES = 512 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    batch_size: int
+    name: str
     step_ms: float
     reference_ms: float
 
@@ -46,6 +48,7 @@ def measure(model_dir: Path) -> Iterator[Row]:
     engine = Engine.load(EngineConfig(model_dir=model_dir, kv_memory_bytes=KV_BYTES))
     weights = load_weights(model_dir)
     load = _Load(engine)
+    yield _measure_prefill(load, weights)
     for batch_size in BATCH_SIZES:
         handles = load.admit(batch_size)
         step_ms, reference_ms = [], []
@@ -56,7 +59,15 @@ def measure(model_dir: Path) -> Iterator[Row]:
                 step_ms.append(step)
                 reference_ms.append(reference)
         load.release(handles)
-        yield Row(batch_size, min(step_ms), min(reference_ms))
+        yield Row(f"decode step, batch {batch_size}", min(step_ms), min(reference_ms))
+
+
+def _measure_prefill(load: "_Load", weights: list[torch.Tensor]) -> Row:
+    step_ms, reference_ms = [], []
+    for _ in range(NUM_PREFILLS):
+        step_ms.append(_time_ms(partial(load.prefill, PREFILL_TOKENS)))
+        reference_ms.append(_time_ms(partial(multiply, weights, PREFILL_TOKENS)))
+    return Row(f"prefill of {PREFILL_TOKENS} tokens", min(step_ms), min(reference_ms))
 
 
 class _Load:
@@ -75,6 +86,12 @@ class _Load:
         chunks = tuple(Chunk(handle, NUM_PROMPT_TOKENS) for handle in handles)
         self._execute(admissions=admissions, chunks=chunks)
         return handles
+
+    def prefill(self, num_tokens: int) -> None:
+        handle = next(self._handles)
+        admission = self._admission(handle, num_tokens)
+        self._execute(admissions=(admission,), chunks=(Chunk(handle, num_tokens),))
+        self.release([handle])
 
     def decode(self, handles: list[int]) -> None:
         self._execute(chunks=tuple(Chunk(handle, 1) for handle in handles))
@@ -99,8 +116,8 @@ class _Load:
         result = self._engine.execute(plan)
         assert not result.refusals, result.refusals
 
-    def _admission(self, handle: int) -> Admission:
-        ids = tuple(self._source.randrange(16, 1000) for _ in range(NUM_PROMPT_TOKENS))
+    def _admission(self, handle: int, num_tokens: int = NUM_PROMPT_TOKENS) -> Admission:
+        ids = tuple(self._source.randrange(16, 1000) for _ in range(num_tokens))
         return Admission(
             request_id=f"request-{handle}",
             assignment=Assignment(handle, 0),
@@ -139,7 +156,7 @@ def main() -> None:
 
     for row in measure(packaged_model_dir()):
         times = f"{row.step_ms:.1f} ms, weight products alone {row.reference_ms:.1f} ms"
-        print(f"decode step, {row.batch_size} sequences: {times}")
+        print(f"{row.name}: {times}")
 
 
 if __name__ == "__main__":
