@@ -209,17 +209,19 @@ class Membership:
             seen.driver.give_up(f"{preferred} is preferred")
 
     async def _drive(self, seen: SeenWorker) -> None:
-        driver = self._make_driver(seen.port.drive(), seen.description)
-        seen.driver = driver
         name = seen.description.name
         try:
-            reason = await driver.run()
+            seen.driver = driver = self._make_driver(seen.port.drive(), seen.description)
+            try:
+                reason = await driver.run()
+            finally:
+                self.ended_totals.add(driver.totals)
             logger.info("no longer driving %s: %s", name, reason)
         except Exception:  # our mistake: the worker keeps its rows, somebody drives it anew
             logger.exception("driving %s failed", name)
+            await asyncio.sleep(self._settings.worker_silence_s)  # not again at once
         finally:
             seen.driver = None
-            self.ended_totals.add(driver.totals)
 
     # -- replicas ----------------------------------------------------------------------------------
 

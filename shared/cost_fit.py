@@ -1,7 +1,7 @@
 """Fitting a cost model to steps that were measured.
 
-Least squares of relative errors (a short step counts as much as a long one), no cost below 0, and
-steps that something else disturbed left out. For each candidate of `free_tokens` the model is
+Least absolute relative errors (a short step counts as much as a long one, and steps that something
+else disturbed move nothing), no cost below 0. For each candidate of `free_tokens` the model is
 linear; the best candidate wins. Knows nothing of where the steps came from.
 """
 
@@ -18,8 +18,9 @@ MIN_SAMPLES = 8
 FREE_TOKENS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 ONLINE_FREE_TOKENS = (0, 1, 4, 8, 16, 32, 64, 128, 256)
 OUTLIER_DEVIATIONS = 6.0  # of the median absolute residual
-MIN_OUTLIER_SHARE = 0.02  # a residual below this share of the step's time is never an outlier
-NUM_ROUNDS = 3
+LEAST_RESIDUAL = 0.02  # as a share of the step's time: below, steps are told well enough
+MAX_SAMPLES = 3000  # more are thinned out: the fit must take seconds
+NUM_ROUNDS = 6
 REFINEMENTS = 4  # parts of the distance to the next candidate
 _COSTS = (
     "base_ns",
@@ -37,18 +38,20 @@ class FitReport:
     """How well a model tells measured steps, as shares of the measured time."""
 
     num_samples: int
-    num_outliers: int  # left out of the fit; errors are over all samples
+    num_outliers: int  # far off the model: the fit hardly heeds them, the errors here do
     median_error: float
     p95_error: float
 
     @classmethod
-    def of(cls, model: CostModel, samples: Sequence[Sample], num_outliers: int = 0) -> Self:
+    def of(cls, model: CostModel, samples: Sequence[Sample]) -> Self:
         errors = sorted(abs(residual(model, sample)) for sample in samples)
         last = len(errors) - 1
+        median_error = errors[round(last * 0.5)]
+        bound = max(LEAST_RESIDUAL, OUTLIER_DEVIATIONS * median_error)
         return cls(
             num_samples=len(errors),
-            num_outliers=num_outliers,
-            median_error=errors[round(last * 0.5)],
+            num_outliers=sum(error > bound for error in errors),
+            median_error=median_error,
             p95_error=errors[round(last * 0.95)],
         )
 
@@ -64,30 +67,27 @@ def fit(samples: Sequence[Sample]) -> tuple[CostModel, FitReport]:
     usable = [sample for sample in samples if sample[0].num_tokens and sample[1] > 0]
     if len(usable) < MIN_SAMPLES:
         raise ValueError(f"{len(usable)} steps are too few to fit: {MIN_SAMPLES} are needed")
-    kept = usable
-    model = _best_fit(kept)
+    used = usable[:: -(-len(usable) // MAX_SAMPLES)]
+    model = _best_fit([(sample, 1 / sample[1] ** 2) for sample in used])
     for _ in range(NUM_ROUNDS):
-        undisturbed = _without_outliers(model, usable)
-        if len(undisturbed) < MIN_SAMPLES or len(undisturbed) == len(kept):
-            break
-        kept = undisturbed
-        model = _best_fit(kept)
-    return model, FitReport.of(model, usable, len(usable) - len(kept))
+        model = _best_fit([(sample, _weight(model, sample)) for sample in used])
+    return model, FitReport.of(model, usable)
 
 
-def _without_outliers(model: CostModel, samples: Sequence[Sample]) -> list[Sample]:
-    """Those within some median absolute residuals: a mean would follow the outliers."""
-    residuals = [abs(residual(model, sample)) for sample in samples]
-    bound = max(MIN_OUTLIER_SHARE, OUTLIER_DEVIATIONS * sorted(residuals)[len(residuals) // 2])
-    return [sample for sample, r in zip(samples, residuals, strict=True) if r <= bound]
+def _weight(model: CostModel, sample: Sample) -> float:
+    """Turns squares into absolute values: the fit goes through the middle of the steps of a kind,
+    wherever the disturbed ones lie. Relative to what is predicted, or short ones would win."""
+    shape, measured_ns = sample
+    predicted_ns = max(1, model.predict_ns(shape))
+    return 1 / (predicted_ns**2 * max(LEAST_RESIDUAL, abs(measured_ns / predicted_ns - 1)))
 
 
-def _best_fit(samples: Sequence[Sample]) -> CostModel:
+def _best_fit(weighted: Sequence[tuple[Sample, float]]) -> CostModel:
     """Over the candidates of `free_tokens` that the samples can tell apart, then closer around the
     best of them."""
-    sizes = [shape.num_tokens for shape, _ in samples]
+    sizes = [shape.num_tokens for (shape, _), _ in weighted]
     candidates = [float(f) for f in FREE_TOKENS if not f or min(sizes) <= f < max(sizes)]
-    best = _best_of(candidates, samples)
+    best = _best_of(candidates, weighted)
     place = candidates.index(best.free_tokens)
     around = candidates[max(0, place - 1) : place + 2]
     closer = [
@@ -95,14 +95,14 @@ def _best_fit(samples: Sequence[Sample]) -> CostModel:
         for low, high in pairwise(around)
         for part in range(1, REFINEMENTS)
     ]
-    return _best_of([best.free_tokens, *closer], samples).model()
+    return _best_of([best.free_tokens, *closer], weighted).model()
 
 
-def _best_of(candidates: Sequence[float], samples: Sequence[Sample]) -> "_Gram":
+def _best_of(candidates: Sequence[float], weighted: Sequence[tuple[Sample, float]]) -> "_Gram":
     grams = [_Gram(free) for free in candidates]
     for gram in grams:
-        for sample in samples:
-            gram.add(sample)
+        for sample, weight in weighted:
+            gram.add(sample, weight)
     return min(grams, key=_Gram.least_error)
 
 
@@ -125,9 +125,11 @@ class OnlineFit:
         if not shape.num_tokens or measured_ns <= 0 or self._is_disturbed((shape, measured_ns)):
             return
         self._num_steps += 1
+        sample = (shape, measured_ns)
+        weight = 1 / measured_ns**2 if self.model is None else _weight(self.model, sample)
         for gram in self._grams:
             gram.decay(self._keep)
-            gram.add((shape, measured_ns))
+            gram.add(sample, weight)
         is_due = self._num_steps % self._refit_steps == 0
         if is_due or (self.model is None and self._num_steps == 2 * MIN_SAMPLES):
             self.model = min(self._grams, key=_Gram.least_error).model()
@@ -143,35 +145,37 @@ class OnlineFit:
 
 
 class _Gram:
-    """The normal equations of relative least squares, for one candidate of `free_tokens`."""
+    """The normal equations of weighted least squares, for one candidate of `free_tokens`."""
 
     def __init__(self, free_tokens: float) -> None:
         self.free_tokens = free_tokens
         self._products = [[0.0] * _SIZE for _ in range(_SIZE)]
         self._targets = [0.0] * _SIZE
-        self._num_samples = 0.0
+        self._squares = 0.0
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: Sample, weight: float) -> None:
         shape, measured_ns = sample
-        row = [feature / measured_ns for feature in self._features(shape)]
+        row = self._features(shape)
         for products, feature in zip(self._products, row, strict=True):
             if feature:
+                weighted = weight * feature
                 for column, other in enumerate(row):
-                    products[column] += feature * other
+                    products[column] += weighted * other
+        weighted = weight * measured_ns
         for column, feature in enumerate(row):
-            self._targets[column] += feature
-        self._num_samples += 1
+            self._targets[column] += weighted * feature
+        self._squares += weighted * measured_ns
 
     def decay(self, keep: float) -> None:
         self._products = [[value * keep for value in row] for row in self._products]
         self._targets = [value * keep for value in self._targets]
-        self._num_samples *= keep
+        self._squares *= keep
 
     def least_error(self) -> float:
-        """Sum of squared relative errors at the best costs."""
+        """The weighted sum of squared errors at the best costs."""
         costs = self._costs()
         explained = sum(c * t for c, t in zip(costs, self._targets, strict=True))
-        return self._num_samples - explained
+        return self._squares - explained
 
     def model(self) -> CostModel:
         costs = dict(zip(_COSTS, self._costs(), strict=True))

@@ -19,6 +19,9 @@ from shared.errors import SettingError
 _PR_SET_PDEATHSIG = 1
 
 
+DIE_WITH_PARENT = "TOKENTIDE_DIE_WITH_PARENT"
+
+
 def bind(server: grpc.aio.Server, host: str, port: int) -> int:
     """The port in use. Raises SettingError when it is taken."""
     try:
@@ -64,10 +67,14 @@ async def wait_stop_signal() -> None:
 
 
 def die_with_parent() -> None:
-    """A child of a local stack ends when its launcher dies without a word (Linux)."""
-    if os.environ.get("TOKENTIDE_DIE_WITH_PARENT") and sys.platform == "linux":
+    """A child of a local stack ends when its launcher dies without a word (Linux).
+
+    The variable names the launcher: one that has died already is nobody's parent any more.
+    """
+    launcher = os.environ.get(DIE_WITH_PARENT, "")
+    if launcher and sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() == 1:
+        if str(os.getppid()) != launcher:
             raise SystemExit(0)
 
 

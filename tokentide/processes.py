@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from shared.errors import ServingError
+from shared.serving_process import DIE_WITH_PARENT
 
 STOP_S = 15.0
 END_GROUP_S = 1.0
@@ -56,7 +57,7 @@ class ServiceProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, "TOKENTIDE_DIE_WITH_PARENT": "1"},
+                env={**os.environ, DIE_WITH_PARENT: str(os.getpid())},
             )
 
     async def restart(self, timeout_s: float) -> None:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tokentide.bench.lengths import Lengths
+from shared.lengths import Lengths
 
 
 def draw(spec: str, count: int = 2000, seed: int = 0) -> list[int]:
