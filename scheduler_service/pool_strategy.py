@@ -28,6 +28,10 @@ class PoolStrategy:
             self._text, self._known = text, self._parse(text)
         return self._known or self.own
 
+    @property
+    def is_pools(self) -> bool:
+        return self.now() is not self.own
+
     def _parse(self, text: str) -> StrategySettings | None:
         try:
             return StrategySettings.from_json(text) if text else None

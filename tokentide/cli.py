@@ -143,7 +143,7 @@ def worker(context: typer.Context) -> None:
 
 @app.command(add_help_option=False, context_settings=HAND_ON)
 def bench(context: typer.Context) -> None:
-    """Measure: load, latency, chunk sizes (`tokentide bench --help`)."""
+    """Measure: load, strategies, knee, timeline, chunk sizes (`tokentide bench --help`)."""
     from tokentide.commands.services import run_bench
 
     raise typer.Exit(run_bench(context.args))

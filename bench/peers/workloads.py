@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tokentide.bench.lengths import Lengths
+from shared.lengths import Lengths
 from tokentide.bench.workload import WorkloadSpec, WorkRequest, make_workload
 
 SEED_STRIDE = 1000  # between workloads: their prompts must not meet in a prefix cache

@@ -60,19 +60,26 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):
     async def WatchSteps(
         self, request: pb.WatchStepsRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.StepRecord]:
-        async for note in self._step_log.watch(replay_recent=request.replay_recent):
-            yield note_to_pb(self._replica_id, note)
+        async for note, num_missed in self._step_log.watch(replay_recent=request.replay_recent):
+            record = note_to_pb(self._replica_id, note)
+            record.num_missed = num_missed
+            yield record
 
     async def SetStrategy(
         self, request: pb.SetStrategyRequest, context: grpc.aio.ServicerContext
     ) -> pb.SetStrategyReply:
         wanted = strategy_from_pb(request.strategy) if request.HasField("strategy") else None
-        return pb.SetStrategyReply(strategy=strategy_to_pb(await self._strategy.set(wanted)))
+        await self._strategy.set(wanted)
+        return self._strategy_reply()
 
     async def GetStrategy(
         self, request: pb.GetStrategyRequest, context: grpc.aio.ServicerContext
     ) -> pb.SetStrategyReply:
-        return pb.SetStrategyReply(strategy=strategy_to_pb(self._strategy.now()))
+        return self._strategy_reply()
+
+    def _strategy_reply(self) -> pb.SetStrategyReply:
+        strategy = strategy_to_pb(self._strategy.now())
+        return pb.SetStrategyReply(strategy=strategy, is_pools=self._strategy.is_pools)
 
     async def Drain(
         self, request: pb.DrainRequest, context: grpc.aio.ServicerContext

@@ -150,7 +150,7 @@ class EndedRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., num_output_tokens: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class StepRecord(_message.Message):
-    __slots__ = ("replica_id", "incarnation", "worker", "epoch", "step_id", "scheduled", "skipped", "preempted", "blocks", "num_waiting", "num_running", "timings", "predicted_ns", "plan_ns", "num_sampled", "strategy", "num_planned_tokens", "admitted", "ended")
+    __slots__ = ("replica_id", "incarnation", "worker", "epoch", "step_id", "scheduled", "skipped", "preempted", "blocks", "num_waiting", "num_running", "timings", "predicted_ns", "plan_ns", "num_sampled", "strategy", "num_planned_tokens", "admitted", "ended", "num_missed")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -170,6 +170,7 @@ class StepRecord(_message.Message):
     NUM_PLANNED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ADMITTED_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    NUM_MISSED_FIELD_NUMBER: _ClassVar[int]
     replica_id: str
     incarnation: str
     worker: str
@@ -189,7 +190,8 @@ class StepRecord(_message.Message):
     num_planned_tokens: int
     admitted: _containers.RepeatedCompositeFieldContainer[AdmittedRequest]
     ended: _containers.RepeatedCompositeFieldContainer[EndedRequest]
-    def __init__(self, replica_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., worker: _Optional[str] = ..., epoch: _Optional[int] = ..., step_id: _Optional[int] = ..., scheduled: _Optional[_Iterable[_Union[ScheduledSequence, _Mapping]]] = ..., skipped: _Optional[_Iterable[_Union[SkippedRequest, _Mapping]]] = ..., preempted: _Optional[_Iterable[str]] = ..., blocks: _Optional[_Union[_worker_pb2.BlockCounts, _Mapping]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., timings: _Optional[_Union[_worker_pb2.StepTimings, _Mapping]] = ..., predicted_ns: _Optional[int] = ..., plan_ns: _Optional[int] = ..., num_sampled: _Optional[int] = ..., strategy: _Optional[str] = ..., num_planned_tokens: _Optional[int] = ..., admitted: _Optional[_Iterable[_Union[AdmittedRequest, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[EndedRequest, _Mapping]]] = ...) -> None: ...
+    num_missed: int
+    def __init__(self, replica_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., worker: _Optional[str] = ..., epoch: _Optional[int] = ..., step_id: _Optional[int] = ..., scheduled: _Optional[_Iterable[_Union[ScheduledSequence, _Mapping]]] = ..., skipped: _Optional[_Iterable[_Union[SkippedRequest, _Mapping]]] = ..., preempted: _Optional[_Iterable[str]] = ..., blocks: _Optional[_Union[_worker_pb2.BlockCounts, _Mapping]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., timings: _Optional[_Union[_worker_pb2.StepTimings, _Mapping]] = ..., predicted_ns: _Optional[int] = ..., plan_ns: _Optional[int] = ..., num_sampled: _Optional[int] = ..., strategy: _Optional[str] = ..., num_planned_tokens: _Optional[int] = ..., admitted: _Optional[_Iterable[_Union[AdmittedRequest, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[EndedRequest, _Mapping]]] = ..., num_missed: _Optional[int] = ...) -> None: ...
 
 class QueuePolicy(_message.Message):
     __slots__ = ("timeout_action", "default_timeout_ms", "allow_timeout_override", "max_queue_size")
@@ -251,10 +253,12 @@ class SetStrategyRequest(_message.Message):
     def __init__(self, strategy: _Optional[_Union[Strategy, _Mapping]] = ...) -> None: ...
 
 class SetStrategyReply(_message.Message):
-    __slots__ = ("strategy",)
+    __slots__ = ("strategy", "is_pools")
     STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    IS_POOLS_FIELD_NUMBER: _ClassVar[int]
     strategy: Strategy
-    def __init__(self, strategy: _Optional[_Union[Strategy, _Mapping]] = ...) -> None: ...
+    is_pools: bool
+    def __init__(self, strategy: _Optional[_Union[Strategy, _Mapping]] = ..., is_pools: _Optional[bool] = ...) -> None: ...
 
 class GetStrategyRequest(_message.Message):
     __slots__ = ()

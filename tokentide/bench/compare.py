@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tokentide.bench.load import Sampling
+from tokentide.bench.load import Sampling, run_closed_loop
 from tokentide.bench.report import figures
 from tokentide.bench.rows import Row, Rows
 from tokentide.bench.serve import Case, Progress, ServeOptions, measure_load, requests_of
@@ -22,6 +22,8 @@ from tokentide.bench.workload import WorkRequest
 
 ASSUMED_TOKENS_PER_S = 150.0  # until the first run says better
 OVERHEAD_S = 3.0  # warming up, switching
+NUM_WARM_REQUESTS = 8
+NUM_WARM_TOKENS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +81,24 @@ async def run_compare(
         async def measure(run: StrategyRun) -> Row:
             return await _measure(run, options, target, switch, progress)
 
-        work = run_trials(compare_trials(options), rows, limit, measure, progress)
-        await (target.stack.run(work) if target.stack else work)
+        async def work() -> None:
+            await warm_stack(options.serve, target, progress)
+            await run_trials(compare_trials(options), rows, limit, measure, progress)
+
+        await (target.stack.run(work()) if target.stack else work())
+
+
+async def warm_stack(serve: ServeOptions, target: Target, progress: Progress) -> None:
+    """The first requests of the load once, cut short: the first strategy must not pay for a cold stack,
+    whose first long steps take several times as long."""
+    progress.say("warming up the stack")
+    case = Case(index=0, concurrency=None, repeat=0)
+    requests = [
+        replace(request, max_tokens=min(request.max_tokens, NUM_WARM_TOKENS))
+        for request in requests_of(case, serve)[:NUM_WARM_REQUESTS]
+    ]
+    sampling = replace(serve.sampling, cache_salt=uuid.uuid4().hex)
+    await run_closed_loop(target.client, requests, NUM_WARM_REQUESTS, sampling)
 
 
 async def _measure(

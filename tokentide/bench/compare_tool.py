@@ -1,5 +1,6 @@
 """`bench compare` put together: from its flags to its report."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ def compare_options(given: ServeFlags, strategies: str) -> CompareOptions:
     serve = serve_options(given)
     if len(serve.concurrencies) != 1:
         raise ValueError("one load at a time: --concurrency takes one number here")
+    # Arrivals at a rate, too, are as many as would be at once.
+    serve = replace(serve, num_requests=serve.num_requests or serve.concurrencies[0])
     return CompareOptions(serve=serve, strategies=parse_strategies(strategies), repeat=given.repeat)
 
 

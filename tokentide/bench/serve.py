@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from shared.lengths import Lengths
 from tokentide.bench.baseline import TransformersBaseline
-from tokentide.bench.lengths import Lengths
 from tokentide.bench.load import Observation, Sampling, run_closed_loop, run_open_loop
 from tokentide.bench.operations_watch import Steps
 from tokentide.bench.report import METHODS, SCHEMA, Measured, figures

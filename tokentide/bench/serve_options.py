@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from shared.lengths import Lengths
 from tokentide.bench.flags import names, numbers
-from tokentide.bench.lengths import Lengths
 from tokentide.bench.load import Sampling
 from tokentide.bench.running import write_report
 from tokentide.bench.serve import MIN_REQUESTS, ServeOptions

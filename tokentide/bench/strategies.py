@@ -64,7 +64,7 @@ def _defaults(name: str, values: dict[str, Any]) -> dict[str, Any]:
     size = values.get("max_batch_size", DYNAMIC_SIZE)
     return {
         "max_batch_size": size,
-        "preferred_batch_sizes": tuple(sorted({max(1, size // 2), size})),
+        "preferred_batch_sizes": (size,),
         "max_queue_delay_ms": DYNAMIC_DELAY_MS,
     }
 

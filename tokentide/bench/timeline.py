@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tokentide.bench.compare import OVERHEAD_S, CompareOptions, StrategyRun, expected_load_s
+from tokentide.bench.compare import (
+    OVERHEAD_S,
+    CompareOptions,
+    StrategyRun,
+    expected_load_s,
+    warm_stack,
+)
 from tokentide.bench.load import Observation
 from tokentide.bench.report import Measured, figures
 from tokentide.bench.rows import Row, Rows
@@ -53,8 +59,11 @@ async def run_timeline(
         async def measure(run: StrategyRun) -> Row:
             return await _measure(run, options, stack, progress)
 
-        work = run_trials(timeline_trials(options), rows, limit, measure, progress)
-        await (target.stack.run(work) if target.stack else work)
+        async def work() -> None:
+            await warm_stack(options.serve, target, progress)
+            await run_trials(timeline_trials(options), rows, limit, measure, progress)
+
+        await (target.stack.run(work()) if target.stack else work())
 
 
 async def _measure(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,19 +45,26 @@ def run_tool(tool: Tool, flags: RunFlags) -> None:
     if left_over(tool.trials, rows):
         run_shown(lambda progress: _measure(tool, flags, rows, progress))
     wanted = [rows[trial.key] for trial in tool.trials if trial.key in rows]
+    num_left = len(tool.trials) - len(wanted)
+    if num_left:
+        _tell(f"out of time: {num_left} of {len(tool.trials)} runs left; the same command goes on")
     if not wanted:
-        Console(stderr=True).print("nothing was measured in the time given")
         raise typer.Exit(1)
-    report = tool.report(_facts(tool, wanted), wanted, len(tool.trials) - len(wanted))
+    report = tool.report(_facts(tool, wanted), wanted, num_left)
     tables = tool.tables(report)
-    sections = tool.draw(report, flags.out)
-    sections += [
-        Section(heading=t.title, table=DataTable(columns=t.columns, rows=t.rows, note=t.note))
-        for t in tables
-    ]
+    sections = [*tool.draw(report, flags.out), *(_section(table) for table in tables)]
     write_outputs(flags.out, tool.name, report, tool.title, sections)
     show(report, Group(*(table.as_rich() for table in tables)), as_json=flags.as_json)
-    Console(stderr=True).print(f"report: {flags.out / tool.name}.html", markup=False)
+    _tell(f"report: {flags.out / tool.name}.html")
+
+
+def _section(table: DataTable) -> Section:
+    return Section(heading=table.title, table=replace(table, title=""))
+
+
+def _tell(message: str) -> None:
+    """On standard error: standard output may be JSON."""
+    Console(stderr=True).print(message, markup=False, highlight=False, soft_wrap=True)
 
 
 async def _measure(tool: Tool, flags: RunFlags, rows: Rows, progress: LiveProgress) -> Report:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokentide.bench.lengths import Lengths
+from shared.lengths import Lengths
 
 MIN_RANDOM_ID = 16  # below are special tokens in most vocabularies
 DEFAULT_VOCABULARY = 1000  # ids that nearly every vocabulary has

@@ -2,6 +2,7 @@
 
 import shlex
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import typer
 
@@ -12,6 +13,7 @@ from tokentide.bench.strategies import parse_strategy
 from tokentide.bench.summary import table_of
 from tokentide.bench.workload import DEFAULT_VOCABULARY
 from tokentide.simulator.load import SimulatedSetup
+from tokentide.simulator.recording import read_steps, workload_of
 from tokentide.simulator.report import SimulateOptions, run_simulate
 
 
@@ -20,6 +22,7 @@ class SimulateFlags:
     profile: str
     strategy: str = "continuous"
     num_workers: int = 1
+    steps: Path | None = None  # a scheduler's step file, as the workload
     serve: ServeFlags
 
 
@@ -44,4 +47,10 @@ def simulate_options(given: SimulateFlags) -> SimulateOptions:
     )
     # Without a vocabulary the packaged model's would be asked for, and that model fetched.
     serve = replace(given.serve, vocabulary=given.serve.vocabulary or DEFAULT_VOCABULARY)
-    return SimulateOptions(setup=setup, strategy_label=named.label, serve=serve_options(serve))
+    options = serve_options(serve)
+    if given.steps is not None:
+        if given.serve.workload is not None or given.serve.rate is not None:
+            raise ValueError("a step file brings its own requests and arrivals")
+        requests = tuple(workload_of(read_steps(given.steps)))
+        options = replace(options, requests=requests, is_open_loop=True)
+    return SimulateOptions(setup=setup, strategy_label=named.label, serve=options)

@@ -5,7 +5,7 @@
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,6 +35,9 @@ def simulate(
     vocabulary: flags.Vocabulary = None,
     seed: flags.Seed = 0,
     workload: flags.Workload = None,
+    steps: Annotated[
+        Path | None, typer.Option(help="a scheduler's --step-file: what it served, as it arrived")
+    ] = None,
     save_workload: flags.SaveWorkload = None,
     cut_s: flags.Cut = 0.0,
     repeat: flags.Repeat = 1,
@@ -52,10 +55,13 @@ def simulate(
     given = locals()
     known = {field.name for field in fields(ServeFlags)}
     serve = ServeFlags(**{name: value for name, value in given.items() if name in known})
-    run_simulation(
-        SimulateFlags(profile=profile, strategy=strategy, num_workers=workers, serve=serve),
-        as_json=as_json,
-    )
+    named: dict[str, Any] = {
+        "profile": profile,
+        "strategy": strategy,
+        "num_workers": workers,
+        "steps": steps,
+    }
+    run_simulation(SimulateFlags(**named, serve=serve), as_json=as_json)
 
 
 def profile(

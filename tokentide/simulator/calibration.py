@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from shared.cost_fit import FitReport, Sample, fit
+from shared.lengths import Lengths
 from shared.profiles import Overheads, Profile
-from tokentide.bench.lengths import Lengths
 from tokentide.bench.load import OK, Observation, Sampling, send
 from tokentide.bench.serve import Progress
 from tokentide.bench.statistics import median
@@ -27,6 +27,7 @@ from tokentide.simulator.step_follower import StepFollower
 CONCURRENCIES = (1, 2, 4, 8, 16, 32)
 PROMPTS = ("uniform:4-24", "uniform:32-128", "uniform:128-512", "uniform:512-1500")
 OUTPUTS = "uniform:4-40"
+VOCABULARY = 250  # even a byte-level tokenizer has so many ids
 MAX_PROMPT_TOKENS = 6000  # of one load together, so that no load takes all the time
 REQUESTS_A_PLACE = 2  # so that prompts also come beside decodes
 TRANSIT_NS = 500_000  # of a plan or a result over gRPC on one machine: assumed
@@ -57,8 +58,6 @@ class Seen:
 
     follower: StepFollower = field(default_factory=StepFollower)
     samples: list[Sample] = field(default_factory=list)
-    gaps_ns: list[int] = field(default_factory=list)
-    plan_ns: list[int] = field(default_factory=list)
     lone: list[tuple[str, float]] = field(default_factory=list)  # request, seconds to first token
     first_step_ns: dict[str, int] = field(default_factory=dict)
 
@@ -70,7 +69,6 @@ class Seen:
         if shape is None or not shape.num_tokens:
             return
         self.samples.append((shape, step.timings.total_ns))
-        self.gaps_ns.append(step.timings.idle_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +145,7 @@ async def _run_phase(
         num_requests=phase.concurrency * REQUESTS_A_PLACE,
         prompt_lengths=Lengths.parse(phase.prompts),
         output_lengths=Lengths.parse(OUTPUTS),
+        vocabulary=VOCABULARY,
         seed=seed,
     )
     works = deque(make_workload(spec))
@@ -200,7 +199,7 @@ def _fitted(
         sources={
             "costs": f"`tokentide profile` at {when}: {report.num_samples} steps, relative error "
             f"median {report.median_error:.3f}, p95 {report.p95_error:.3f}",
-            "overheads": "gap and commit: measured means and medians; way of a plan: assumed "
+            "overheads": "gap, planning, commit: measured means; way of a plan or a result: assumed "
             f"{TRANSIT_NS / 1e6:g} ms; submit: what is left of lone requests' time to first token",
         },
     )
@@ -210,7 +209,8 @@ def _fitted(
 def _overheads(seen: Seen, totals: Totals) -> Overheads:
     plan_ns = totals.plan_ns // max(totals.num_steps, 1)
     overheads = Overheads(
-        gap_ns=round(median(seen.gaps_ns)),
+        # The mean, not the median: now and then the host is late, and that is what bubbles are.
+        gap_ns=totals.bubble_ns // max(totals.num_steps, 1),
         dispatch_ns=plan_ns + 2 * TRANSIT_NS,
         deliver_ns=totals.commit_ns // max(totals.num_commits, 1) + TRANSIT_NS,
     )

@@ -3,16 +3,17 @@
 from pathlib import Path
 
 import pytest
+from model_heads import SHAPES, write_model_heads
 
 from shared.profiles import load_profile
 from tokentide.bench.decode_steps import decode_step_ns
 from tokentide.bench.roofline import flag_value, measured_roofline, profile_roofline
 
 
-def test_what_this_machine_reads_and_computes_gives_its_costs(tiny_model_folder: Path) -> None:
+def test_what_this_machine_reads_and_computes_gives_its_costs(tmp_path: Path) -> None:
     probe = {"read_bytes_per_s": 1e9, "flops_per_s": 1e9, "threads": 1, "dtype": "float32"}
 
-    known = measured_roofline(probe, tiny_model_folder)
+    known = measured_roofline(probe, write_model_heads(tmp_path, SHAPES))
 
     assert known is not None
     assert known.costs.free_tokens == pytest.approx(2.0)  # 4 bytes read against 2 operations

@@ -9,7 +9,7 @@ from tokentide.bench.strategies import parse_strategies, parse_strategy
 def test_a_number_is_the_batch_size() -> None:
     assert parse_strategy("static:16").settings.batch_size == 16
     dynamic = parse_strategy("dynamic:4").settings
-    assert (dynamic.max_batch_size, dynamic.preferred_batch_sizes) == (4, (2, 4))
+    assert (dynamic.max_batch_size, dynamic.preferred_batch_sizes) == (4, (4,))
 
 
 def test_settings_have_their_own_names_and_override_the_benchmarks_defaults() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokentide.bench.lengths import Lengths
+from shared.lengths import Lengths
 from tokentide.bench.workload import (
     MIN_RANDOM_ID,
     WorkloadSpec,
