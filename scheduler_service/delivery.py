@@ -22,6 +22,7 @@ STATUS_AFTER = {
     FinishReason.EXPIRED: RequestStatus.EXPIRED,
     FinishReason.ERROR: RequestStatus.FAILED,
     FinishReason.UNFIT: RequestStatus.FAILED,
+    FinishReason.QUARANTINED: RequestStatus.QUARANTINED,
 }
 
 READ_BATCH = 256  # logs read in one store call

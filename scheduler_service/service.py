@@ -189,6 +189,7 @@ class Replica:
             drain=self._drain_asked.set,
             is_serving=self.is_serving,
             strategy=self._strategy,
+            store=self._store,
         )
         operations_pb2_grpc.add_OperationsServicer_to_server(operations, operator_server)
         for server, name in ((client_server, GENERATION), (operator_server, OPERATIONS)):

@@ -21,6 +21,7 @@ class FinishReason(StrEnum):
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     ERROR = "error"
+    QUARANTINED = "quarantined"  # it crashed its worker again and again
     UNFIT = "unfit"  # no worker that is there can ever run it
 
 

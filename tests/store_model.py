@@ -20,6 +20,7 @@ from scheduler_service.store.interface import (
     LogSlice,
     NewRequest,
     PoolTotals,
+    QuarantinedRequest,
     QueueEntry,
     QueueWindow,
     RowStatus,
@@ -33,6 +34,7 @@ from shared.types import Assignment, FinishReason
 
 LAPSE_LIMIT = 32
 SCAN_LIMIT = 1024
+QUARANTINE_ATTEMPTS = 5
 SILENT_REPLICA_MS = 60_000
 LIVE = ("waiting", "running")
 NO_ASSIGNMENT = Assignment(0, 0)
@@ -41,6 +43,7 @@ STATUS = {
     FinishReason.EXPIRED: "expired",
     FinishReason.ERROR: "failed",
     FinishReason.UNFIT: "failed",
+    FinishReason.QUARANTINED: "quarantined",
 }
 
 
@@ -295,6 +298,12 @@ class StoreModel:
             return None
         for request in self._running(incarnation):
             request.attempts += 1
+            if request.attempts >= QUARANTINE_ATTEMPTS and request.flag is None:
+                error = (
+                    f"its worker died {request.attempts} times without a new token,"
+                    " at last while nothing else ran"
+                )
+                self._end_by(request, FinishReason.QUARANTINED, error)
         return self._bury(incarnation)
 
     async def detach_worker(self, fence: Fence) -> tuple[str, ...]:
@@ -338,6 +347,31 @@ class StoreModel:
     async def leave(self, replica_id: str) -> None:
         self.replicas.pop(replica_id, None)
         self._seal()
+
+    async def list_quarantined(self, most: int = 100) -> tuple[QuarantinedRequest, ...]:
+        found = [r for r in self.requests.values() if r.status == "quarantined"]
+        found.sort(key=lambda r: (-r.ended_ms, r.new.request_id))
+        return tuple(
+            QuarantinedRequest(
+                request_id=r.new.request_id,
+                age_ms=self.now_ms() - r.ended_ms,
+                tenant=r.new.tenant,
+                num_prompt_tokens=r.new.num_prompt_tokens,
+                num_output_tokens=len(r.log),
+                error=r.end.error if r.end else "",
+            )
+            for r in found[:most]
+        )
+
+    async def release_quarantined(self, request_ids: Sequence[str]) -> int:
+        num = 0
+        for request_id in request_ids:
+            request = self._find(request_id)
+            if request is not None and request.status == "quarantined":
+                del self.requests[request_id]
+                num += 1
+        self._seal(bool(num))
+        return num
 
     async def doorbells(self, replica_id: str) -> AsyncIterator[tuple[str, ...]]:
         listener = (replica_id, asyncio.Queue[tuple[str, ...]]())
@@ -516,7 +550,8 @@ class StoreModel:
         request = self.requests.get(request_id)
         if request is None or request.status in LIVE or request.is_held:
             return request
-        if self.now_ms() >= request.ended_ms + self.limits.retention_s * 1000:
+        retention_s = 86_400 if request.status == "quarantined" else self.limits.retention_s
+        if self.now_ms() >= request.ended_ms + retention_s * 1000:
             del self.requests[request_id]
             return None
         return request

@@ -12,6 +12,7 @@ import typer
 
 from tokentide.commands import flags, simulator_commands
 from tokentide.commands.errors import run_command
+from tokentide.commands.quarantine_app import quarantine_app
 from tokentide.commands.strategy_app import strategy_app
 
 # For commands that parse their own arguments: all of them are handed on, --help too.
@@ -27,6 +28,7 @@ app = typer.Typer(
 model_app = typer.Typer(help="Model folders: the packaged one, GGUF files.", no_args_is_help=True)
 app.add_typer(model_app, name="model")
 app.add_typer(strategy_app, name="strategy")
+app.add_typer(quarantine_app, name="quarantine")
 
 
 def main(args: list[str] | None = None) -> None:

@@ -7,8 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 from bench.peers.workloads import NUM_BEFORE
-from tokentide.bench.chunk import Trial
-from tokentide.bench.chunk_report import chunk_report
+from tokentide.bench.chunk_run import ChunkTimes, chunk_run
 from tokentide.bench.load import Generates, Observation, Sampling, send
 from tokentide.bench.workload import WorkRequest
 from tokentide.resume import Chunk
@@ -64,14 +63,15 @@ async def run_long_prompt(
         for task in tasks:
             task.cancel()
     assert arrived.first_token_s is not None, f"no first token: {arrived.status}"
-    trial = Trial(
+    times = ChunkTimes(
         size=step_tokens,
         streams=[[at for at, _ in observation.arrivals] for observation in observations],
         before_s=before_s,
         sent_s=arrived.sent_s,
         first_token_s=arrived.first_token_s,
+        num_prompt_tokens=len(long.prompt),
     )
-    run = chunk_report({}, [trial])["runs"][0]
+    run = chunk_run(times)
     return {
         "worst_gap_s": run["gap_during_s"]["max"],
         "worst_gap_before_s": run["gap_before_s"]["max"],

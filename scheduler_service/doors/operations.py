@@ -13,13 +13,17 @@ from scheduler_service.pool_strategy import PoolStrategy
 from scheduler_service.serving import Serving
 from scheduler_service.step_log import StepLog
 from scheduler_service.step_notes import StepNote
+from scheduler_service.store.interface import RequestStore
 from shared.pb import operations_pb2 as pb
 from shared.pb import operations_pb2_grpc
+from shared.validation import RequestLimits, check_request_ids
 from shared.wire.operations import worker_load_to_pb
 from shared.wire.stats import blocks_to_pb, timings_to_pb
 from shared.wire.strategy import strategy_from_pb, strategy_to_pb
 
 DEFAULT_INTERVAL_MS = 500
+DEFAULT_LISTED = 100
+MAX_LISTED = 1000
 
 
 class OperationsServicer(operations_pb2_grpc.OperationsServicer):
@@ -34,6 +38,7 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):
         drain: Callable[[], None],
         is_serving: Callable[[], bool],
         strategy: PoolStrategy,
+        store: RequestStore,
     ) -> None:
         self._replica_id = replica_id
         self._serving = serving
@@ -43,6 +48,7 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):
         self._drain = drain
         self._is_serving = is_serving
         self._strategy = strategy
+        self._store = store
 
     async def GetLoads(
         self, request: pb.GetLoadsRequest, context: grpc.aio.ServicerContext
@@ -80,6 +86,20 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):
     def _strategy_reply(self) -> pb.SetStrategyReply:
         strategy = strategy_to_pb(self._strategy.now())
         return pb.SetStrategyReply(strategy=strategy, is_pools=self._strategy.is_pools)
+
+    async def ListQuarantined(
+        self, request: pb.ListQuarantinedRequest, context: grpc.aio.ServicerContext
+    ) -> pb.QuarantineList:
+        most = min(request.limit or DEFAULT_LISTED, MAX_LISTED)
+        found = await self._store.list_quarantined(most)
+        return pb.QuarantineList(requests=[pb.QuarantinedRequest(**asdict(one)) for one in found])
+
+    async def ReleaseQuarantined(
+        self, request: pb.ReleaseQuarantinedRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ReleaseQuarantinedReply:
+        check_request_ids(request.request_ids, RequestLimits())
+        num = await self._store.release_quarantined(request.request_ids)
+        return pb.ReleaseQuarantinedReply(num_released=num)
 
     async def Drain(
         self, request: pb.DrainRequest, context: grpc.aio.ServicerContext

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from scheduler_service.planning.outcome import End, TokenRow
+from scheduler_service.planning.request import SUSPECT_ATTEMPTS
 from scheduler_service.planning.snapshot import RunningSequence
 from shared.blocks import blocks_for
 from shared.types import Assignment, ReleaseReason, SamplingParams, StopRules, TokenIds
@@ -80,6 +81,11 @@ class LiveSequence:
     def num_prompt_tokens(self) -> int:
         return len(self.request.prompt_ids)
 
+    @property
+    def is_suspect(self) -> bool:
+        has_new_token = len(self.output_ids) > len(self.request.log)
+        return self.request.attempts >= SUSPECT_ATTEMPTS and not has_new_token
+
     def take_row(self, end: End | None, num_cached_tokens: int = -1) -> TokenRow:
         """The ids that the committer has not had yet, and the end."""
         index = self.num_committed
@@ -136,5 +142,6 @@ class LiveSequence:
             max_tokens=request.stop.max_tokens,
             num_charged_blocks=self.num_charged_blocks,
             num_skips=self.num_skips,
+            is_suspect=self.is_suspect,
             is_ending=self.ending is not None,
         )

@@ -17,6 +17,11 @@ class RequestStatus(StrEnum):
     DATA_LOSS = "data_loss"
 
 
+SUSPECT_ATTEMPTS = (
+    2  # so many crashes of its worker without a new token: it runs alone until its next
+)
+
+
 class IllegalTransition(ValueError):
     """A status that cannot follow the present one: our mistake, never a client's."""
 

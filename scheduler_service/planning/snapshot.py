@@ -6,6 +6,7 @@ Knows nothing of Redis, workers' protocol or time: ages are values in the snapsh
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from scheduler_service.planning.request import SUSPECT_ATTEMPTS
 from shared.strategy import WHOLE_PREFILL
 
 NEVER_MS = 1 << 62
@@ -32,6 +33,7 @@ class SkipReason(StrEnum):
     BATCH_FORMING = "batch_forming"  # the batch is not full, and its time is not up
     BEHIND_BATCH = "behind_batch"  # the batch was formed without it
     BLOCKS_RETURNING = "blocks_returning"  # the last batch's blocks are not back yet
+    ISOLATED = "isolated"  # somebody here may crash the worker, and runs alone
     QUEUE_TIMEOUT = "queue_timeout"  # it waited longer than its queue policy lets it: rejected
 
 
@@ -75,6 +77,7 @@ class RunningSequence:
     max_tokens: int
     num_charged_blocks: int  # blocks that it holds or that plans in flight make it hold
     num_skips: int = 0  # steps in a row that skipped it, AWAITS_RESULT aside
+    is_suspect: bool = False  # it may crash its worker: nobody runs beside it until its next token
     is_ending: bool = False  # ended, release not yet reported: it gets nothing more, holds no place
 
     @property
@@ -97,11 +100,15 @@ class WaitingRequest:
     age_ms: int = 0  # when the window was read
     queue_timeout_ms: int = 0  # of its own, for a dynamic batcher that allows it; 0 = none
     num_bypasses: int = 0  # requests behind it that were admitted here while it was blocked
-    attempts: int = 0
+    attempts: int = 0  # crashes of its worker without a new token
 
     @property
     def num_tokens(self) -> int:
         return self.num_prompt_tokens + self.num_output_tokens
+
+    @property
+    def is_suspect(self) -> bool:
+        return self.attempts >= SUSPECT_ATTEMPTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from scheduler_service.store.interface import (
     LogSlice,
     NewRequest,
     PoolTotals,
+    QuarantinedRequest,
     QueueEntry,
     QueueWindow,
     RowStatus,
@@ -38,6 +39,7 @@ FINISHED_STATUS = {
     FinishReason.EXPIRED: "expired",
     FinishReason.ERROR: "failed",
     FinishReason.UNFIT: "failed",
+    FinishReason.QUARANTINED: "quarantined",
 }
 MAX_PRIORITY = 4095  # either side of 0: rank = priority * 2^40 + arrival stays exact in a double
 
@@ -190,6 +192,18 @@ def log_slice(request_id: str, reply: Sequence[Any]) -> LogSlice | None:
         stop_match=(stop_match or b"").decode(),
         error=(error or b"").decode(),
         num_cached_tokens=int(cached or 0),
+    )
+
+
+def quarantined(reply: Sequence[Any]) -> QuarantinedRequest:
+    request_id, age_ms, tenant, num_prompt_tokens, num_output_tokens, error = reply
+    return QuarantinedRequest(
+        request_id=request_id.decode(),
+        age_ms=age_ms,
+        tenant=tenant.decode(),
+        num_prompt_tokens=num_prompt_tokens,
+        num_output_tokens=num_output_tokens,
+        error=error.decode(),
     )
 
 

@@ -188,6 +188,16 @@ class LogSlice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinedRequest:
+    request_id: str
+    age_ms: int  # since its quarantine
+    tenant: str
+    num_prompt_tokens: int
+    num_output_tokens: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolTotals:
     num_waiting: int = 0
     num_running: int = 0
@@ -281,6 +291,12 @@ class RequestStore(Protocol):
         Ends what has lapsed, and what no attached worker can run."""
 
     async def leave(self, replica_id: str) -> None: ...
+
+    async def list_quarantined(self, most: int = 100) -> tuple[QuarantinedRequest, ...]:
+        """The newest first."""
+
+    async def release_quarantined(self, request_ids: Sequence[str]) -> int:
+        """Forget them: their ids may be submitted anew. Returns how many there were."""
 
     def doorbells(self, replica_id: str) -> AsyncIterator[tuple[str, ...]]:
         """Hints: ids watched here whose logs grew or that ended, or an empty tuple: look at the

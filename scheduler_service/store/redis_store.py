@@ -23,6 +23,7 @@ from scheduler_service.store.interface import (
     LogSlice,
     NewRequest,
     PoolTotals,
+    QuarantinedRequest,
     SubmitOutcome,
     Watch,
 )
@@ -263,6 +264,17 @@ class RedisStore:
 
     async def leave(self, replica_id: str) -> None:
         await self._call(self._driving, "leave", replica_id)
+
+    async def list_quarantined(self, most: int = 100) -> tuple[QuarantinedRequest, ...]:
+        return tuple(
+            map(codec.quarantined, await self._call(self._doors, "list_quarantined", most))
+        )
+
+    async def release_quarantined(self, request_ids: Sequence[str]) -> int:
+        num = 0
+        for ids in _pieces(request_ids):
+            num += await self._call(self._doors, "release_quarantined", *ids)
+        return num
 
     def doorbells(self, replica_id: str) -> AsyncIterator[tuple[str, ...]]:
         return doorbells.listen(self._make_connection, self._prefix, replica_id)

@@ -59,6 +59,16 @@ class OperationsStub:
                 request_serializer=shared_dot_pb_dot_operations__pb2.GetStrategyRequest.SerializeToString,
                 response_deserializer=shared_dot_pb_dot_operations__pb2.SetStrategyReply.FromString,
                 _registered_method=True)
+        self.ListQuarantined = channel.unary_unary(
+                '/tokentide.v1.Operations/ListQuarantined',
+                request_serializer=shared_dot_pb_dot_operations__pb2.ListQuarantinedRequest.SerializeToString,
+                response_deserializer=shared_dot_pb_dot_operations__pb2.QuarantineList.FromString,
+                _registered_method=True)
+        self.ReleaseQuarantined = channel.unary_unary(
+                '/tokentide.v1.Operations/ReleaseQuarantined',
+                request_serializer=shared_dot_pb_dot_operations__pb2.ReleaseQuarantinedRequest.SerializeToString,
+                response_deserializer=shared_dot_pb_dot_operations__pb2.ReleaseQuarantinedReply.FromString,
+                _registered_method=True)
         self.Drain = channel.unary_unary(
                 '/tokentide.v1.Operations/Drain',
                 request_serializer=shared_dot_pb_dot_operations__pb2.DrainRequest.SerializeToString,
@@ -101,6 +111,20 @@ class OperationsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListQuarantined(self, request, context):
+        """Requests that crashed their worker again and again, the newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseQuarantined(self, request, context):
+        """Forgets them: their ids may be submitted anew.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Drain(self, request, context):
         """Take no more requests here, let streams move on.
         """
@@ -135,6 +159,16 @@ def add_OperationsServicer_to_server(servicer, server):
                     servicer.GetStrategy,
                     request_deserializer=shared_dot_pb_dot_operations__pb2.GetStrategyRequest.FromString,
                     response_serializer=shared_dot_pb_dot_operations__pb2.SetStrategyReply.SerializeToString,
+            ),
+            'ListQuarantined': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuarantined,
+                    request_deserializer=shared_dot_pb_dot_operations__pb2.ListQuarantinedRequest.FromString,
+                    response_serializer=shared_dot_pb_dot_operations__pb2.QuarantineList.SerializeToString,
+            ),
+            'ReleaseQuarantined': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseQuarantined,
+                    request_deserializer=shared_dot_pb_dot_operations__pb2.ReleaseQuarantinedRequest.FromString,
+                    response_serializer=shared_dot_pb_dot_operations__pb2.ReleaseQuarantinedReply.SerializeToString,
             ),
             'Drain': grpc.unary_unary_rpc_method_handler(
                     servicer.Drain,
@@ -277,6 +311,60 @@ class Operations:
             '/tokentide.v1.Operations/GetStrategy',
             shared_dot_pb_dot_operations__pb2.GetStrategyRequest.SerializeToString,
             shared_dot_pb_dot_operations__pb2.SetStrategyReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQuarantined(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tokentide.v1.Operations/ListQuarantined',
+            shared_dot_pb_dot_operations__pb2.ListQuarantinedRequest.SerializeToString,
+            shared_dot_pb_dot_operations__pb2.QuarantineList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseQuarantined(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tokentide.v1.Operations/ReleaseQuarantined',
+            shared_dot_pb_dot_operations__pb2.ReleaseQuarantinedRequest.SerializeToString,
+            shared_dot_pb_dot_operations__pb2.ReleaseQuarantinedReply.FromString,
             options,
             channel_credentials,
             insecure,

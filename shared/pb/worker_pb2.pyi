@@ -25,6 +25,7 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_CANCELLED: _ClassVar[FinishReason]
     FINISH_REASON_EXPIRED: _ClassVar[FinishReason]
     FINISH_REASON_ERROR: _ClassVar[FinishReason]
+    FINISH_REASON_QUARANTINED: _ClassVar[FinishReason]
     FINISH_REASON_UNFIT: _ClassVar[FinishReason]
 
 class RefusalReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -49,6 +50,7 @@ FINISH_REASON_STOP_STRING: FinishReason
 FINISH_REASON_CANCELLED: FinishReason
 FINISH_REASON_EXPIRED: FinishReason
 FINISH_REASON_ERROR: FinishReason
+FINISH_REASON_QUARANTINED: FinishReason
 FINISH_REASON_UNFIT: FinishReason
 REFUSAL_REASON_UNSPECIFIED: RefusalReason
 REFUSAL_REASON_NO_FREE_BLOCK: RefusalReason

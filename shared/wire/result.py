@@ -37,6 +37,7 @@ _FINISH_TO_PB = {
     FinishReason.EXPIRED: pb.FINISH_REASON_EXPIRED,
     FinishReason.ERROR: pb.FINISH_REASON_ERROR,
     FinishReason.UNFIT: pb.FINISH_REASON_UNFIT,
+    FinishReason.QUARANTINED: pb.FINISH_REASON_QUARANTINED,
 }
 _FINISH_FROM_PB = {value: key for key, value in _FINISH_TO_PB.items()}
 _REFUSAL_TO_PB = {

@@ -42,6 +42,9 @@ WEIGHTS = {
     "reject": 0.5,
     "strategy": 0.3,
 }
+DRIVERS_REASONS = [
+    r for r in FinishReason if r not in (FinishReason.UNFIT, FinishReason.QUARANTINED)
+]
 Call = Callable[[RequestStore], Awaitable[Any]]
 
 
@@ -169,7 +172,7 @@ class Caller:
         ids = [expected_id(index + i) for i in range(self.source.randint(0, 3))]
         if ids and self.source.random() < 0.03:
             ids[0] += 1
-        finish = self.source.choice([None] * 9 + list(FinishReason))
+        finish = self.source.choice([None] * 9 + DRIVERS_REASONS)
         return CommitRow(
             request_id=record.request_id,
             assignment=record.assignment,

@@ -125,3 +125,15 @@ async def test_what_cannot_be_is_refused(
 
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert field in (caught.value.details() or "")
+
+
+async def test_quarantine_is_listed_and_released(operators: Operators) -> None:
+    stub = operators.stubs[0]
+
+    listed = await stub.ListQuarantined(pb.ListQuarantinedRequest())
+    released = await stub.ReleaseQuarantined(pb.ReleaseQuarantinedRequest(request_ids=["none"]))
+
+    assert (list(listed.requests), released.num_released) == ([], 0)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.ReleaseQuarantined(pb.ReleaseQuarantinedRequest(request_ids=["a b"]))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -26,6 +26,7 @@ class Auditor:
         self._steps: set[tuple[str, int, int]] = set()
         self.cancelled: set[str] = set()
         self.unfit: set[str] = set()  # requests that no worker can run any more
+        self.quarantined: set[str] = set()  # requests that kill their workers
 
     def _violate(self, invariant: str, what: str) -> None:
         self.violations.append(f"{invariant}: {what}")
@@ -78,10 +79,13 @@ class Auditor:
     def _judge_output(self, request_id: str, spec: RequestSpec, status: str) -> None:
         expected = [sampled_id(spec.sampling.seed, n) for n in range(spec.stop.max_tokens)]
         delivered = self._delivered[request_id]
-        if request_id in self.unfit:
+        if request_id in self.unfit | self.quarantined:
             expected = expected[: len(delivered)]
-            if (status, self._ends.get(request_id)) != ("failed", "RequestUnfit"):
-                self._violate("I9", f"{request_id}: stored {status}, and nobody could run it")
+            end = ("failed", "RequestUnfit")
+            if request_id in self.quarantined:
+                end = ("quarantined", "RequestQuarantined")
+            if (status, self._ends.get(request_id)) != end:
+                self._violate("I9", f"{request_id}: stored {status}, should be {end[0]}")
         elif status != "finished" or self._ends.get(request_id) != FinishReason.LENGTH:
             end = self._ends.get(request_id)
             self._violate("I9", f"{request_id}: stored {status}, client saw {end}")

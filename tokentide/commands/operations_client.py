@@ -1,7 +1,7 @@
 """The operators' service over gRPC, as readings. Protobuf ends here."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Self
 
 import grpc
@@ -15,6 +15,8 @@ from tokentide.client import CHANNEL_OPTIONS
 from tokentide.commands.errors import CommandError
 from tokentide.commands.readings import Loads, Scheduled, Step, Totals, WorkerReading
 from tokentide.errors import error_of
+
+CALL_TIMEOUT_S = 5.0
 
 
 class OperationsClient:
@@ -59,6 +61,21 @@ class OperationsClient:
         if settings is not None:
             request.strategy.CopyFrom(strategy_to_pb(settings))
         return await _strategy_of(self._stub.SetStrategy(request, timeout=timeout_s))
+
+    async def list_quarantined(self, limit: int = 100) -> list[dict[str, Any]]:
+        reply = await self._call("ListQuarantined", pb.ListQuarantinedRequest(limit=limit))
+        names = pb.QuarantinedRequest.DESCRIPTOR.fields_by_name
+        return [{name: getattr(one, name) for name in names} for one in reply.requests]
+
+    async def release_quarantined(self, request_ids: Sequence[str]) -> int:
+        request = pb.ReleaseQuarantinedRequest(request_ids=request_ids)
+        return int((await self._call("ReleaseQuarantined", request)).num_released)
+
+    async def _call(self, name: str, request: Any) -> Any:
+        try:
+            return await getattr(self._stub, name)(request, timeout=CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error) from error
 
     async def watch_loads(self, interval_ms: int) -> AsyncIterator[Loads]:
         async for message in _stream(

@@ -44,7 +44,7 @@ def plan_batch(snapshot: Snapshot, form: Form, rejects: Sequence[WaitingRequest]
     elif snapshot.num_returning_blocks or any(s.is_ending for s in snapshot.running):
         _skip(draft, waiting, SkipReason.BLOCKS_RETURNING)
     else:
-        formation = form(waiting)
+        formation = _isolate(waiting) or form([r for r in waiting if not r.is_suspect])
         wait_ms = formation.wait_ms
         _begin(snapshot, draft, waiting, formation.members)
     return draft.decision(
@@ -53,6 +53,11 @@ def plan_batch(snapshot: Snapshot, form: Form, rejects: Sequence[WaitingRequest]
         rejects=tuple(request.request_id for request in rejects),
         wait_ms=wait_ms,
     )
+
+
+def _isolate(waiting: Sequence[WaitingRequest]) -> Formation | None:
+    """One that may crash its worker is a batch of its own, when it is first."""
+    return Formation(members=waiting[:1]) if waiting and waiting[0].is_suspect else None
 
 
 def _pass_over(

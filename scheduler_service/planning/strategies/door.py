@@ -25,6 +25,7 @@ def admit(snapshot: Snapshot, live: Live, draft: Draft, *, is_guaranteed: bool =
     `is_guaranteed`: only into blocks that nobody inside can come to need.
     """
     door = _Door(snapshot, live, draft, is_guaranteed)
+    door.is_isolated = any(sequence.is_suspect for sequence in live.sequences())
     for request in ordering.rank_order(snapshot.waiting):
         reason = door.reason_to_wait(request)
         if reason is None:
@@ -55,10 +56,22 @@ class _Door:
             self._unpromised_blocks = snapshot.num_available_blocks - promised
         self._blocked: list[str] = []
         self._passes_left = sys.maxsize
+        self.is_isolated = False  # a suspect is inside: nobody comes in beside it
 
     def reason_to_wait(self, request: WaitingRequest) -> SkipReason | None:
         if admission.is_unfit(request, self._snapshot):
             return SkipReason.UNFIT_HERE
+        if self._must_be_apart(request):
+            return SkipReason.ISOLATED
+        return self._lack(request) or (
+            SkipReason.BEHIND_BLOCKED_HEAD if self._passes_left < 1 else None
+        )
+
+    def _must_be_apart(self, request: WaitingRequest) -> bool:
+        return self.is_isolated or (request.is_suspect and not self._is_empty)
+
+    def _lack(self, request: WaitingRequest) -> SkipReason | None:
+        """What there is too little of for it."""
         if self._num_sequences >= self._snapshot.limits.max_sequences:
             return SkipReason.SEQUENCE_CAP
         if self._draft.tokens_left < 1:
@@ -67,7 +80,12 @@ class _Door:
             return SkipReason.NO_FREE_BLOCKS
         if self._draft.chunk_for(request.num_tokens) is None:
             return self._draft.cut_reason
-        return SkipReason.BEHIND_BLOCKED_HEAD if self._passes_left < 1 else None
+        return None
+
+    @property
+    def _is_empty(self) -> bool:
+        """Also of those that have ended: a plan in flight may compute them still."""
+        return not self._snapshot.running and not self._draft.claims
 
     def _lacks_blocks(self, request: WaitingRequest) -> bool:
         block_size = self._snapshot.block_size
@@ -86,6 +104,7 @@ class _Door:
         self._draft.bypassed += self._blocked
         self._num_sequences += 1
         self._passes_left -= 1
+        self.is_isolated = request.is_suspect
         self._unpromised_blocks -= admission.most_blocks(request, self._snapshot.block_size)
 
     def leave_blocked(self, request: WaitingRequest) -> None:

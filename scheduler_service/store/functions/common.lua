@@ -19,6 +19,7 @@
 -- members:<batch>      set: all its members; left:<batch> set: those that have not ended
 -- workers              set: incarnations attached and not tombstoned
 -- worker:<incarnation> hash: epoch, replica, beat, capacity (tokens of the largest request it can run), tombstone
+-- quarantined          zset: ids by the time of their quarantine, ms of the store's clock
 -- deadlines            zset: ids by deadline, ms of the store's clock
 -- watches              zset: ids by the time their watch lapses, ms of the store's clock
 -- watchers             hash: id -> replica that reads it
@@ -28,6 +29,8 @@
 -- bell:all             channel: empty message, drivers look again
 
 local LAPSE_LIMIT = 32 -- lapsed deadlines, as many watches and as many unfit requests, ended in one call
+local QUARANTINE_ATTEMPTS = 5 -- two crashes in company, then three alone
+local QUARANTINE_S = 86400 -- a quarantined request is kept that long
 local SCAN_LIMIT = 1024 -- waiting requests looked at for a window, where some do not fit the worker
 local PRIORITY_STEP = 1099511627776 -- 2^40 arrivals before priorities would mix
 local ENTRY = "<I4I4I4I8I8I4i4I4"
@@ -241,6 +244,14 @@ local function return_to_queue(call, id, incarnation, more_attempts)
     deadline = tonumber(r[4]), attempts = tonumber(r[5]) + more_attempts, priority = tonumber(r[6]), tenant = r[7],
     queue_timeout = tonumber(r[9] or 0),
   }
+  if more_attempts > 0 and record.attempts >= QUARANTINE_ATTEMPTS then
+    redis.call("HSET", key, "attempts", int(record.attempts))
+    end_request(call, id, "quarantined", "quarantined", {"error",
+      string.format("its worker died %d times without a new token, at last while nothing else ran", record.attempts)})
+    redis.call("ZADD", call.p .. "quarantined", int(call.now), id)
+    redis.call("EXPIRE", key, QUARANTINE_S)
+    return false
+  end
   leave_worker(call, id, incarnation)
   redis.call("HSET", key, "status", "waiting", "worker", "", "attempts", int(record.attempts), "batch", "", "held", "0")
   leave_batch(call, id, r[10])

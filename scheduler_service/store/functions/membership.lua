@@ -153,6 +153,40 @@ local function set_strategy(keys, args)
 end
 
 register("set_strategy", set_strategy, {"allow-oom"})
+-- ARGV  retention_s, most
+-- returns  per quarantined request, the newest first: id, ms ago, tenant, prompt tokens, output tokens, error
+local function list_quarantined(keys, args)
+  local call = open_call(keys, args)
+  local key, found = call.p .. "quarantined", {}
+  redis.call("ZREMRANGEBYSCORE", key, "-inf", int(call.now - QUARANTINE_S * 1000))
+  local ids = redis.call("ZREVRANGE", key, 0, tonumber(args[2]) - 1, "WITHSCORES")
+  for i = 1, #ids, 2 do
+    local r = redis.call("HMGET", call.p .. "request:" .. ids[i], "tenant", "num_prompt_tokens", "error")
+    if r[1] then
+      found[#found + 1] = {ids[i], call.now - tonumber(ids[i + 1]), r[1], tonumber(r[2]), log_length(call, ids[i]), r[3]}
+    end
+  end
+  return found
+end
+
+-- Forgets quarantined requests: their ids may be submitted anew.
+-- ARGV  retention_s, ids
+-- returns  how many there were
+local function release_quarantined(keys, args)
+  local call, num = open_call(keys, args), 0
+  for i = 2, #args do
+    if redis.call("ZREM", call.p .. "quarantined", args[i]) == 1 then
+      redis.call("DEL", call.p .. "request:" .. args[i], call.p .. "tokens:" .. args[i])
+      call.wrote = true
+      num = num + 1
+    end
+  end
+  seal(call)
+  return num
+end
+
+register("list_quarantined", list_quarantined, {"allow-oom"})
+register("release_quarantined", release_quarantined, {"allow-oom"})
 register("attach_pool", attach_pool, {"allow-oom"})
 register("reclaim", reclaim, {"allow-oom"})
 register("detach_worker", detach_worker, {"allow-oom"})
