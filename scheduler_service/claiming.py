@@ -14,7 +14,7 @@ from scheduler_service.store.interface import (
     RequestStore,
     RunningRecord,
 )
-from shared.errors import StoreUnavailable
+from shared.errors import StoreRolledBack, StoreUnavailable
 
 
 @dataclass(slots=True)
@@ -23,6 +23,7 @@ class Claiming:
     committer: Committer  # knows the fence, and whether the store is there
     replied: Callable[[DriverReply], None]
     doubted: Callable[[], None]  # an answer got lost: some may have been granted
+    rolled_back: Callable[[], None]  # the store has lost writes
 
     async def claim(self, decision: Decision, start: BatchStart | None) -> Sequence[RunningRecord]:
         """Also some that live here already, where an earlier answer got lost."""
@@ -33,6 +34,9 @@ class Claiming:
             outcome = await self.store.claim(
                 self.committer.fence, request_ids, decision.claim_at_least, start
             )
+        except StoreRolledBack:
+            self.rolled_back()
+            return ()
         except StoreUnavailable:
             self.doubted()
             return ()
@@ -44,5 +48,7 @@ class Claiming:
             return
         try:
             self.replied(await self.store.reject(self.committer.fence, decision.rejects))
+        except StoreRolledBack:
+            self.rolled_back()
         except StoreUnavailable:
             return  # the next plan says it again

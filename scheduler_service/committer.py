@@ -19,7 +19,7 @@ from scheduler_service.store.interface import (
     RequestStore,
     RowStatus,
 )
-from shared.errors import StoreUnavailable
+from shared.errors import StoreRolledBack, StoreUnavailable
 
 Reply = TypeVar("Reply")
 
@@ -41,7 +41,14 @@ class CommitListener:
     durable: Callable[[Sequence[CommitRow]], None]  # these may be delivered
     refused: Callable[[str], None]  # this request is no longer ours
     replied: Callable[[DriverReply], None]
+    rolled_back: Callable[[], None]  # the store has lost writes
     output_of: Callable[[str], Sequence[int]]  # all output ids of a live request, else none
+
+
+def _set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
 
 
 @dataclass(slots=True)
@@ -59,6 +66,7 @@ class Committer:
     _batches: deque[_Batch] = field(default_factory=deque)
     _committing: frozenset[str] = frozenset()
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _may_call: asyncio.Event = field(default_factory=_set_event)
 
     def put(
         self,
@@ -71,6 +79,13 @@ class Committer:
         self._batches.append(_Batch(step_id, rows, requeues, is_beat))
         self.num_uncommitted += 1
         self._wake.set()
+
+    def hold(self) -> None:
+        """No call before `go_on`: the store must first be told what runs here."""
+        self._may_call.clear()
+
+    def go_on(self) -> None:
+        self._may_call.set()
 
     def awaited(self) -> set[str]:
         """Requests of which something is still on its way to the store."""
@@ -133,6 +148,8 @@ class Committer:
         """The log is shorter than this row's index: send all from there."""
         missing = tuple(self.listener.output_of(row.request_id)[length : row.index])
         if len(missing) != row.index - length:
+            # Ended here and forgotten, and the store has lost its last tokens: they are made again.
+            self.put(self.durable_step, (), [row.request_id])
             return []
         return [replace(row, index=length, token_ids=missing + row.token_ids)]
 
@@ -140,8 +157,11 @@ class Committer:
         """Repeat a call until the store has answered."""
         delay_s = self.settings.store_retry_s
         while True:
+            await self._may_call.wait()
             try:
                 result = await call()
+            except StoreRolledBack:
+                self.listener.rolled_back()
             except StoreUnavailable:
                 self.is_store_down = True
                 await asyncio.sleep(delay_s)

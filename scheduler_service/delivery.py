@@ -6,6 +6,7 @@ slow poll covers both. Knows nothing of grpc, text or Redis.
 
 import asyncio
 import contextlib
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ STATUS_AFTER = {
     FinishReason.QUARANTINED: RequestStatus.QUARANTINED,
 }
 
+LOST_S = 5.0  # a request that was there is gone when nobody has given it back for so long
 READ_BATCH = 256  # logs read in one store call
 
 
@@ -51,7 +53,11 @@ class Reader:
         self.is_unknown = False  # the store has no such request (any more)
         self.must_move = False  # this replica is draining
         self.heard_s = 0.0
-        self._ids: list[int] = []
+        self._ids: list[int] = []  # not yet handed on
+        self._taken = array("I")  # all of the log that is known here
+        self.must_recheck = False  # the store lost writes: what is known must be in its log again
+        self._missing_since_s: float | None = None
+        self._was_there = False
         self._news = asyncio.Event()
 
     async def wait_news(self) -> list[int]:
@@ -70,7 +76,12 @@ class Reader:
         """Append what is new of ids that begin at `index`. False: there is a gap before them."""
         if index > self.num_known:
             return False
+        known = self._taken[index : index + len(ids)]
+        if list(ids[: len(known)]) != list(known):
+            self.finish(LogEnd(status=RequestStatus.DATA_LOSS, finish=None))
+            return True
         fresh = ids[self.num_known - index :]
+        self._taken.extend(fresh)
         self._ids.extend(fresh)
         self.num_known += len(fresh)
         if fresh:
@@ -78,16 +89,23 @@ class Reader:
         return True
 
     def finish(self, end: LogEnd) -> None:
-        self.end = end
+        self.end = self.end or end
         self._news.set()
 
     def move(self) -> None:
         self.must_move = True
         self._news.set()
 
-    def lose(self) -> None:
-        self.is_unknown = True
-        self._news.set()
+    def lose(self, now_s: float) -> None:
+        """There is no such request; one that was there may be given back by whoever runs it."""
+        if self._missing_since_s is None:
+            self._missing_since_s = now_s
+        if not self._was_there or now_s - self._missing_since_s >= LOST_S:
+            self.is_unknown = True
+            self._news.set()
+
+    def find(self) -> None:
+        self._was_there, self._missing_since_s = True, None
 
 
 class Delivery:
@@ -122,6 +140,13 @@ class Delivery:
         for readers in self._readers.values():
             for reader in readers:
                 reader.move()
+
+    def recheck_all(self) -> None:
+        """The store has lost writes: no stream goes on over tokens that are not in its log again."""
+        for request_id, readers in self._readers.items():
+            for reader in readers:
+                reader.must_recheck = True
+            self._want(request_id)
 
     def offer(self, rows: Sequence[CommitRow]) -> None:
         """Rows that a driver here has committed. Those of a batch come by the log, at its end."""
@@ -188,19 +213,23 @@ class Delivery:
             for reader in tuple(self._readers.get(request_id, ())):
                 reader.heard_s = now_s
                 if found is None:
-                    reader.lose()
+                    reader.lose(now_s)
                 else:
+                    reader.find()
                     self._feed(reader, start, found)
 
     def _lowest(self, request_id: str) -> int:
-        return min(reader.num_known for reader in self._readers[request_id])
+        readers = self._readers[request_id]
+        return min(0 if reader.must_recheck else reader.num_known for reader in readers)
 
     def _feed(self, reader: Reader, start: int, found: LogSlice) -> None:
         if not reader.take(start, found.token_ids):
             self._want(reader.request_id)
             return
+        if found.num_output_tokens >= reader.num_known:
+            reader.must_recheck = False
         reader.num_cached_tokens = max(reader.num_cached_tokens, found.num_cached_tokens)
-        if found.status in TERMINAL:
+        if found.status in TERMINAL and not reader.must_recheck:
             end = LogEnd(
                 status=found.status,
                 finish=found.finish,

@@ -29,6 +29,7 @@ from scheduler_service.planning.planner import plan_step
 from scheduler_service.planning.results import StepOutcome
 from scheduler_service.planning.snapshot import Decision
 from scheduler_service.planning.view import DriverView
+from scheduler_service.repair import Continuity, Holdings
 from scheduler_service.step_notes import StepNote
 from scheduler_service.store.interface import (
     BatchStart,
@@ -37,7 +38,7 @@ from scheduler_service.store.interface import (
     Fence,
     RunningRecord,
 )
-from scheduler_service.store_poll import StorePoll
+from scheduler_service.store_poll import Repair, StorePoll
 from scheduler_service.worker_pace import WorkerPace
 from scheduler_service.worker_stream import WorkerStream
 from shared.errors import StaleFence, StoreUnavailable, WorkerLost
@@ -82,6 +83,7 @@ class Driver:
                 refused=self._on_refused,
                 replied=self._on_reply,
                 output_of=self._output_of,
+                rolled_back=self._on_rollback,
             ),
             clock_ns=context.clock_ns,
             fence=Fence(description.incarnation, 0),
@@ -92,10 +94,20 @@ class Driver:
             capacity=self._capacity,
             replied=self._on_reply,
             is_live=lambda request_id: self._view.live(request_id) is not None,
+            repair=Repair(
+                presented=lambda: self._holdings.presented(self._view.sequences),
+                refused=self._on_refused,
+            ),
         )
         self._claiming = Claiming(
-            context.store, self._committer, replied=self._on_reply, doubted=self._poll.doubt_claims
+            context.store,
+            self._committer,
+            replied=self._on_reply,
+            doubted=self._poll.doubt_claims,
+            rolled_back=self._on_rollback,
         )
+        self._continuity = Continuity()
+        self._holdings = Holdings()
         self._wake = asyncio.Event()
         self._wait_ms: int | None = None  # replan after so long, though nothing happens
         self._yield_reason: str | None = None
@@ -228,7 +240,8 @@ class Driver:
         batching = self._batching
         batching.follow(self._view.batch)
         self._view.limits = batching.limits
-        snapshot = self._view.snapshot(self._now_ms())
+        is_first = self._context.is_first_worker(self._fence.incarnation)
+        snapshot = self._view.snapshot(self._now_ms(), is_first_worker=is_first)
         decision = plan_step(snapshot, batching.strategy)
         self._wait_ms = decision.wait_ms
         plan_ns = clock_ns() - started_ns
@@ -276,6 +289,7 @@ class Driver:
         return [self._admissible(r, is_held and bool(r.batch_id)) for r in new]
 
     def _admissible(self, record: RunningRecord, is_held: bool) -> Admissible:
+        self._holdings.note(record, self._view.sequences)
         spec = self._context.read_spec(record.payload)
         request, stop_strings = admissible(record, spec, is_held=is_held)
         if stop_strings:
@@ -302,7 +316,12 @@ class Driver:
         live = self._view.live(request_id)
         return live.output_ids if live is not None else ()
 
+    def _on_rollback(self) -> None:
+        self._poll.repair()
+
     def _on_reply(self, reply: DriverReply) -> None:
+        if self._continuity.is_broken_by(reply.marker, reply.write_counter):
+            self._on_rollback()
         window = reply.window
         entries = map(waiting_request, window.entries)
         self._view.waiting.see(entries, window.num_waiting, window.num_unfit, self._now_ms())

@@ -68,6 +68,7 @@ class DriverContext:
     ]  # durable rows: streams here need not read them
     record_step: Callable[[StepNote], None]
     clock_ns: Callable[[], int]
+    is_first_worker: Callable[[str], bool]  # of those that this replica sees
 
 
 @dataclass(slots=True)

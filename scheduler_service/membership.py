@@ -18,6 +18,7 @@ from typing import Protocol
 
 from scheduler_service.driver import Driver
 from scheduler_service.driver_values import StepTotals, WorkerLink
+from scheduler_service.repair import Continuity
 from scheduler_service.store.interface import PoolTotals, RequestStore
 from shared.errors import StoreRefused, StoreUnavailable, WorkerLost
 from shared.types import WorkerDescription, WorkerStats
@@ -79,6 +80,7 @@ class Membership:
         make_driver: Callable[[WorkerLink, WorkerDescription], Driver],
         welcome: Callable[[WorkerPort, WorkerDescription], Awaitable[None]],
         settings: MembershipSettings,
+        rolled_back: Callable[[], None],
     ) -> None:
         self._replica_id = replica_id
         self._store = store
@@ -87,6 +89,8 @@ class Membership:
         self._make_driver = make_driver
         self._welcome = welcome
         self._settings = settings
+        self._rolled_back = rolled_back
+        self._continuity = Continuity()
         self._beats: dict[str, tuple[int, float, float]] = {}  # beat, changed at, first seen
         self._still: dict[str, tuple[int, int, float]] = {}  # epoch, beat, unchanged since
         self._is_draining = False
@@ -110,6 +114,11 @@ class Membership:
 
     def drivers(self) -> list[Driver]:
         return [seen.driver for seen in self.workers.values() if seen.driver is not None]
+
+    def is_first_worker(self, incarnation: str) -> bool:
+        """The one that answers where an order is to be preserved: every replica names the same."""
+        seen = [worker.description.incarnation for worker in self.workers.values()]
+        return incarnation == min(seen, default=incarnation)
 
     def learn_strategy(self, strategy: str) -> None:
         """Before the next beat says so: it has just been set here."""
@@ -228,13 +237,30 @@ class Membership:
     async def _beat(self) -> None:
         while True:
             try:
-                self.pool = await self._store.beat(self._replica_id)
+                await self._beat_once()
             except StoreUnavailable:
+                self.is_store_there = False
+            except StoreRefused as error:
+                logger.error("the store is not of this pool any more: %s", error)
                 self.is_store_there = False
             else:
                 self.is_store_there = True
                 self._note_beats(self.pool.replica_beats)
             await asyncio.sleep(self._settings.beat_s)
+
+    async def _beat_once(self) -> None:
+        pool, before = await self._store.beat(self._replica_id), self.pool
+        if self._continuity.is_broken_by(pool.marker, pool.write_counter):
+            logger.warning(
+                "the store has lost writes: marker %s, was %s", pool.marker, before.marker
+            )
+            self._rolled_back()
+            for seen in self.workers.values():
+                await self._store.attach_pool(seen.description.fingerprint)
+            if before.strategy and not pool.strategy:
+                await self._store.set_strategy(before.strategy)
+                pool = replace(pool, strategy=before.strategy)
+        self.pool = pool
 
     def _note_beats(self, beats: dict[str, int]) -> None:
         now_s = asyncio.get_running_loop().time()

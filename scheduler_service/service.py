@@ -122,6 +122,7 @@ class Replica:
             make_driver=self._make_driver,
             welcome=self._welcome,
             settings=MembershipSettings(worker_silence_s=settings.driver_silence_s),
+            rolled_back=self._delivery.recheck_all,
         )
         self._strategy = PoolStrategy(
             store=store,
@@ -153,6 +154,7 @@ class Replica:
             committed=self._delivery.offer,
             record_step=self._record_step,
             clock_ns=time.perf_counter_ns,
+            is_first_worker=self._membership.is_first_worker,
         )
         self._health = health_aio.HealthServicer()
         self._drain_asked = asyncio.Event()
@@ -306,6 +308,7 @@ class Replica:
         return Limits(
             token_budget=min(settings.token_budget, description.max_step_tokens or sys.maxsize),
             max_step_tokens=description.max_step_tokens,
+            max_worker_sequences=description.max_sequences,
             max_sequences=min(settings.max_sequences, description.max_sequences or sys.maxsize),
             chunk_size=settings.chunk_size,
             max_bypasses=settings.max_bypasses,

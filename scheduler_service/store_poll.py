@@ -5,12 +5,24 @@ Over an injected store and the loop's clock (I12).
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from scheduler_service.committer import Committer
 from scheduler_service.driver_values import DriverContext
-from scheduler_service.store.interface import DriverReply
-from shared.errors import StoreUnavailable
+from scheduler_service.store.interface import AdoptStatus, DriverReply, RunningRecord
+from shared.errors import StoreRolledBack, StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """What a driver gives back to a store that has lost it."""
+
+    presented: Callable[[], list[RunningRecord]]
+    refused: Callable[[str], None]  # this request is no longer ours
 
 
 class StorePoll:
@@ -23,14 +35,17 @@ class StorePoll:
         capacity: int,
         replied: Callable[[DriverReply], None],
         is_live: Callable[[str], bool],
+        repair: Repair,
     ) -> None:
         self._context = context
         self._committer = committer
         self._capacity = capacity
         self._replied = replied
         self._is_live = is_live
+        self._repair_with = repair
         self._rung = asyncio.Event()
         self._must_reconcile = False
+        self._must_repair = False
 
     def ring(self) -> None:
         self._rung.set()
@@ -38,6 +53,12 @@ class StorePoll:
     def doubt_claims(self) -> None:
         """A claim's answer got lost: it may have been granted all the same."""
         self._committer.is_store_down = self._must_reconcile = True
+        self._rung.set()
+
+    def repair(self) -> None:
+        """The store has lost writes: nothing is committed or claimed before it is told what runs."""
+        self._committer.is_store_down = self._must_repair = True
+        self._committer.hold()
         self._rung.set()
 
     async def run(self) -> None:
@@ -48,15 +69,37 @@ class StorePoll:
                     await self._rung.wait()
             self._rung.clear()
             try:
+                if self._must_repair:
+                    await self._repair()
                 reply = await self._context.store.poll(committer.fence)
                 if self._must_reconcile:
                     await self._reconcile()
+            except StoreRolledBack:
+                self.repair()
+                await asyncio.sleep(settings.store_retry_s)
             except StoreUnavailable:
                 committer.is_store_down = True
                 await asyncio.sleep(settings.store_retry_s)
             else:
-                committer.is_store_down = False
+                committer.is_store_down = self._must_repair
                 self._replied(reply)
+
+    async def _repair(self) -> None:
+        """Say again that we drive this worker, and what it holds."""
+        context, committer = self._context, self._committer
+        await context.store.attach_driver(committer.fence, context.replica_id, self._capacity)
+        records = self._repair_with.presented()
+        outcome = await context.store.adopt(committer.fence, records)
+        for record, status in zip(records, outcome.statuses, strict=True):
+            if status != AdoptStatus.ADOPTED:
+                self._repair_with.refused(record.request_id)
+        logger.warning(
+            "the store had lost writes: %d of %d running requests given back",
+            outcome.statuses.count(AdoptStatus.ADOPTED),
+            len(records),
+        )
+        self._must_repair, self._must_reconcile = False, True
+        committer.go_on()
 
     async def _reconcile(self) -> None:
         """Requests that the store gave to this worker without our hearing of it go back."""

@@ -14,6 +14,9 @@ RELEASES = ("batch_end", "stream")
 ADMISSIONS = ("optimistic", "guaranteed")
 TIMEOUT_ACTIONS = ("reject", "delay")
 MAX_BATCH_SIZE = 1024
+MAX_LEVELS = 64  # priority levels with a queue policy of their own
+MAX_PRIORITY = 1000  # as requests may have
+MAX_POLICY_VALUE = 1_000_000_000
 WHOLE_PREFILL = -1  # as chunk_size: a prompt is never cut
 
 
@@ -83,7 +86,7 @@ class StrategySettings:
         """Raises InvalidRequest: unknown fields, or settings that `check` refuses."""
         try:
             values = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidRequest(FieldViolation("strategy", f"not JSON: {error}")) from error
         if not isinstance(values, dict):
             raise InvalidRequest(FieldViolation("strategy", "not a JSON object"))
@@ -199,10 +202,23 @@ def _dynamic_violations(settings: StrategySettings) -> list[FieldViolation]:
     if settings.preserve_ordering and settings.release == "stream":
         # tokens of one batch reach their clients as they come: there is no order to preserve
         found.append(FieldViolation("preserve_ordering", "has no effect with release = stream"))
+    if len(set(sizes)) != len(sizes):
+        found.append(FieldViolation("preferred_batch_sizes", "names a size twice"))
+    if type(settings.preserve_ordering) is not bool:
+        found.append(FieldViolation("preserve_ordering", "must be true or false"))
+    return found + _queue_violations(settings)
+
+
+def _queue_violations(settings: StrategySettings) -> list[FieldViolation]:
+    levels = settings.priority_queue_policy
+    if len(levels) > MAX_LEVELS:
+        return [FieldViolation("priority_queue_policy", f"has more than {MAX_LEVELS} levels")]
+    found = []
     policies = {"default_queue_policy": settings.default_queue_policy}
-    policies |= {
-        f"priority_queue_policy[{k}]": p for k, p in settings.priority_queue_policy.items()
-    }
+    for level in levels:
+        if not -MAX_PRIORITY <= level <= MAX_PRIORITY:
+            found.append(FieldViolation(f"priority_queue_policy[{level}]", "no such priority"))
+    policies |= {f"priority_queue_policy[{k}]": p for k, p in levels.items()}
     for name, policy in policies.items():
         found += _policy_violations(name, policy)
     return found
@@ -215,8 +231,12 @@ def _policy_violations(name: str, policy: QueuePolicy) -> list[FieldViolation]:
         found.append(FieldViolation(f"{name}.timeout_action", f"must be one of: {known}"))
     for part in ("default_timeout_ms", "max_queue_size"):
         value = getattr(policy, part)
-        if type(value) is not int or value < 0:
-            found.append(FieldViolation(f"{name}.{part}", f"must not be negative, got {value!r}"))
+        if not _is_int_in(value, 0, MAX_POLICY_VALUE):
+            problem = f"must be in [0, {MAX_POLICY_VALUE}], got {value!r}"
+            found.append(FieldViolation(f"{name}.{part}", problem))
+    if type(policy.allow_timeout_override) is not bool:
+        found.append(FieldViolation(f"{name}.allow_timeout_override", "must be true or false"))
+        return found
     has_timeout = bool(policy.default_timeout_ms) or policy.allow_timeout_override
     if policy.timeout_action == "delay" and not has_timeout:
         found.append(FieldViolation(f"{name}.timeout_action", "has no effect without a timeout"))

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from scheduler_service.store.interface import (
+    AdoptOutcome,
+    AdoptStatus,
     AttachOutcome,
     BatchRecord,
     BatchStart,
@@ -29,12 +31,13 @@ from scheduler_service.store.interface import (
     Watch,
 )
 from scheduler_service.store.limits import StoreLimits
-from shared.errors import QueueFull, RequestConflict, StaleFence, StoreRefused
+from shared.errors import QueueFull, RequestConflict, StaleFence, StoreRefused, StoreRolledBack
 from shared.types import Assignment, FinishReason
 
 LAPSE_LIMIT = 32
 SCAN_LIMIT = 1024
 QUARANTINE_ATTEMPTS = 5
+ADOPTED_GRACE_MS = 30_000
 SILENT_REPLICA_MS = 60_000
 LIVE = ("waiting", "running")
 NO_ASSIGNMENT = Assignment(0, 0)
@@ -66,6 +69,7 @@ class Request:
     num_readers: int = 0
     batch_id: str = ""
     is_held: bool = False
+    held_from: int = 0  # log length when it was claimed: so much may be read
     unread_from: int | None = None
     end: CommitRow | None = None
     num_cached_tokens: int = 0
@@ -268,6 +272,61 @@ class StoreModel:
                 self._return_to_queue(request)
         return self._reply(fence, has_written=True)
 
+    async def adopt(self, fence: Fence, records: Sequence[RunningRecord]) -> AdoptOutcome:
+        self._check(fence)
+        statuses = tuple(self._adopt(fence, record) for record in records)
+        return AdoptOutcome(statuses=statuses, reply=self._reply(fence, has_written=True))
+
+    def _adopt(self, fence: Fence, record: RunningRecord) -> str:
+        request = self._find(record.request_id)
+        if request is None:
+            request = self._recreate(record)
+        elif request.status not in LIVE:
+            return AdoptStatus.STALE
+        elif request.status == "running":
+            is_here = request.worker == fence.incarnation
+            mine, stored = record.assignment.counter, request.assignment.counter
+            if stored > mine or (not is_here and stored == mine):
+                return AdoptStatus.STALE
+        request.status, request.worker = "running", fence.incarnation
+        request.assignment, request.flag = record.assignment, request.flag
+        known = tuple(request.log[: len(record.log)])
+        if record.log[: len(known)] != known:
+            self._end(request, "data_loss", None)
+            return AdoptStatus.DATA_LOSS
+        request.log += record.log[len(known) :]
+        self._ring(request)
+        return AdoptStatus.ADOPTED
+
+    def _recreate(self, record: RunningRecord) -> Request:
+        self.num_arrivals += 1
+        new = NewRequest(
+            request_id=record.request_id,
+            payload_hash=record.payload_hash,
+            payload=record.payload,
+            priority=record.priority,
+            tenant=record.tenant,
+            num_prompt_tokens=record.num_prompt_tokens,
+            max_tokens=record.max_tokens,
+            watch=None
+            if record.is_exempt
+            else Watch(replica_id="", nonce="", grace_ms=ADOPTED_GRACE_MS),
+        )
+        made = Request(
+            new=new,
+            rank=(record.priority, self.num_arrivals),
+            arrival_ms=self.now_ms(),
+            deadline_ms=record.deadline_ms or None,
+            attempts=record.attempts,
+            num_readers=1,
+            last_nonce="",
+            grace_ms=ADOPTED_GRACE_MS,
+        )
+        if not record.is_exempt:
+            made.watch_lapses_ms = self.now_ms() + 2 * ADOPTED_GRACE_MS
+        self.requests[record.request_id] = made
+        return made
+
     async def reject(self, fence: Fence, request_ids: Sequence[str]) -> DriverReply:
         self._check(fence)
         waiting = [r for r in self._live(request_ids) if r.status == "waiting"]
@@ -342,6 +401,8 @@ class StoreModel:
             replica_beats={name: beat for name, (beat, _) in self.replicas.items()},
             strategy=self.strategy,
             num_unread_tokens=self.num_unread_tokens,
+            marker=self.marker,
+            write_counter=self.write_counter,
         )
 
     async def leave(self, replica_id: str) -> None:
@@ -420,6 +481,7 @@ class StoreModel:
         self.batches[start.batch_id] = Batch(record, set(names), set(names))
         for request in requests:
             request.batch_id, request.is_held = start.batch_id, start.is_held
+            request.held_from = len(request.log)
 
     def _leave_batch(self, request: Request) -> None:
         batch = self.batches.get(request.batch_id)
@@ -569,6 +631,9 @@ class StoreModel:
 
     def _check(self, fence: Fence) -> Worker:
         worker = self.workers.get(fence.incarnation)
+        is_older = worker is None or worker.epoch < fence.epoch
+        if is_older and not (worker and worker.is_tombstoned):
+            raise StoreRolledBack(str(fence))
         if worker is None or worker.is_tombstoned or worker.epoch != fence.epoch:
             raise StaleFence(str(fence))
         return worker
@@ -584,6 +649,11 @@ class StoreModel:
             priority=request.new.priority,
             attempts=request.attempts,
             batch_id=request.batch_id,
+            payload_hash=request.new.payload_hash,
+            num_prompt_tokens=request.new.num_prompt_tokens,
+            max_tokens=request.new.max_tokens,
+            is_exempt=request.new.watch is None,
+            deadline_ms=request.deadline_ms or 0,
         )
 
     def _by_size(self) -> list[Request]:
@@ -682,8 +752,8 @@ def _slice(request: Request | None, start: int) -> LogSlice | None:
         return LogSlice(
             request_id=request.new.request_id,
             status="running",
-            num_output_tokens=start,
-            token_ids=(),
+            num_output_tokens=request.held_from,
+            token_ids=tuple(request.log[start : request.held_from]),
             num_cached_tokens=request.num_cached_tokens,
         )
     slice_ = LogSlice(

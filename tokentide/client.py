@@ -21,7 +21,7 @@ from shared.types import FinishReason
 from shared.validation import RawRequest
 from shared.wire.generation import cause_from_pb, raw_request_to_pb
 from tokentide.errors import FieldViolation, TokentideError, error_of, is_retryable
-from tokentide.resume import Chunk, Finish, RetrySettings, StreamBroken, Usage, resuming
+from tokentide.resume import Chunk, Finish, RetrySettings, StreamBroken, StreamLost, Usage, resuming
 
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
@@ -279,6 +279,21 @@ class _Streams:
     def next_replica(self) -> None:
         self._client.next_replica()
 
+    async def submit_again(self, seed: int | None) -> bool:
+        if self._message is None:
+            return False
+        message = pb.GenerateRequest()
+        message.CopyFrom(self._message)
+        if seed is not None:
+            message.sampling.seed = seed
+        try:
+            await self._client._call("Submit", message)
+        except TokentideError as error:
+            # There is one of this id again, with the fields as they were first sent.
+            if error.code not in ("ALREADY_EXISTS", "UNAVAILABLE"):
+                raise
+        return True
+
 
 async def _chunks(call: Any) -> AsyncIterator[Chunk]:
     try:
@@ -290,6 +305,8 @@ async def _chunks(call: Any) -> AsyncIterator[Chunk]:
     except grpc.aio.AioRpcError as error:
         if is_retryable(error):
             raise StreamBroken(error.details() or "") from error
+        if error.code() is grpc.StatusCode.NOT_FOUND:
+            raise StreamLost(error_of(error)) from error
         raise error_of(error) from error
     finally:
         call.cancel()  # a dropped call that is not cancelled is never collected

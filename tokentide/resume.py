@@ -51,6 +51,14 @@ class StreamBroken(Exception):
         self.accepted = accepted
 
 
+class StreamLost(StreamBroken):
+    """The service knows no such request (any more): its store may have lost it."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error  # what is raised if nobody finds it
+
+
 class OutputDiffers(Exception):
     """The service sent another token for an index that was delivered, or left one out."""
 
@@ -61,6 +69,8 @@ class Streams(Protocol):
     def generate(self) -> AsyncIterator[Chunk]: ...
     def follow(self, request_id: str, start: int, prefix_hash: bytes) -> AsyncIterator[Chunk]: ...
     def next_replica(self) -> None: ...
+    async def submit_again(self, seed: int | None) -> bool:
+        """The same request once more, drawn by the same seed. False: only its submitter can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +79,7 @@ class RetrySettings:
     max_delay_s: float = 2.0
     give_up_s: float = 60.0  # without any progress
     first_answer_s: float = 15.0  # give up so soon when nobody has ever answered
+    lost_s: float = 3.0  # without a trace of the request before it is submitted again
 
 
 class _Progress:
@@ -82,12 +93,16 @@ class _Progress:
         self.prefix_hash = prefix_hash
         self.seen_s = now_s  # when the last chunk came
         self.is_accepted = False
+        self.seed: int | None = None
+        self.lost_since_s: float | None = None
         self.is_finished = False
 
     def hear(self, chunk: Chunk) -> None:
         self.request_id = chunk.request_id
         self.seen_s = asyncio.get_running_loop().time()
         self.is_accepted = True
+        self.seed = chunk.seed if chunk.seed is not None else self.seed
+        self.lost_since_s = None
         self.is_finished = chunk.finish is not None
 
     def fresh(self, chunk: Chunk) -> Chunk | None:
@@ -126,7 +141,9 @@ async def resuming(
         try:
             async for chunk in _new_chunks(_open(streams, progress), progress):
                 yield chunk
-        except StreamBroken:
+        except StreamBroken as broken:
+            if isinstance(broken, StreamLost):
+                await _find_again(streams, progress, broken, settings.lost_s)
             limit_s = settings.give_up_s if progress.is_accepted else settings.first_answer_s
             if loop.time() - progress.seen_s > limit_s:
                 raise
@@ -134,6 +151,22 @@ async def resuming(
             await asyncio.sleep(delay_s * (0.5 + jitter()))
             delay_s = min(2 * delay_s, settings.max_delay_s)
         streams.next_replica()
+
+
+async def _find_again(
+    streams: Streams, progress: _Progress, lost: StreamLost, lost_s: float
+) -> None:
+    """Whoever runs it may give it back to the store; else it is submitted anew, and its output so far
+    compared by its hash. Raises what the service said if it is not ours to submit."""
+    now_s = asyncio.get_running_loop().time()
+    if not progress.is_accepted:
+        raise lost.error
+    if progress.lost_since_s is None:
+        progress.lost_since_s = now_s
+    elif now_s - progress.lost_since_s >= lost_s:
+        if not await streams.submit_again(progress.seed):
+            raise lost.error
+        progress.lost_since_s = None
 
 
 async def _new_chunks(

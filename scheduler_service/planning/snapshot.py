@@ -29,6 +29,7 @@ class SkipReason(StrEnum):
     INTERLEAVE_BOUND = "interleave_bound"  # enough prompts are being prefilled already
     PREFILL_NOT_CUT = "prefill_not_cut"  # prompts are computed whole, and it does not fit this step
     REFILL_DELAY = "refill_delay"  # somebody came in a moment ago
+    ORDER_PRESERVED = "order_preserved"  # another worker answers, in the order of arrival
     BATCH_RUNNING = "batch_running"  # nobody joins a static or dynamic batch
     BATCH_FORMING = "batch_forming"  # the batch is not full, and its time is not up
     BEHIND_BATCH = "behind_batch"  # the batch was formed without it
@@ -45,6 +46,7 @@ class Limits:
     max_sequences: int = 64  # most live sequences on the worker
     chunk_size: int = 0  # most prompt tokens of one request in a step; 0 = the budget's, -1 = any
     max_step_tokens: int = 0  # that the worker takes; 0 = no limit of its own
+    max_worker_sequences: int = 0  # likewise
     max_bypasses: int = 16  # so many requests may pass a blocked head, then none
     max_prompt_skips: int = 8  # a prompt passed over in so many steps goes before shorter ones
     max_partial_prompts: int = 0  # prompts that a step may leave half computed; 0 = unbounded
@@ -54,7 +56,13 @@ class Limits:
         for name in ("token_budget", "max_sequences"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("max_step_tokens", "max_bypasses", "max_prompt_skips", "max_partial_prompts"):
+        for name in (
+            "max_step_tokens",
+            "max_worker_sequences",
+            "max_bypasses",
+            "max_prompt_skips",
+            "max_partial_prompts",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.chunk_size < WHOLE_PREFILL:
@@ -134,6 +142,7 @@ class Snapshot:
     max_model_tokens: int = 0  # longest sequence the worker's model allows; 0 = no limit
     window_age_ms: int = 0  # since the window was read: all waiting requests are so much older
     ms_since_admission: int = NEVER_MS  # since somebody was let in here
+    is_first_worker: bool = True  # the one that answers where an order is to be preserved
 
     def age_ms(self, request: WaitingRequest) -> int:
         return request.age_ms + self.window_age_ms

@@ -97,6 +97,10 @@ class DriverView:
         return len(self._live)
 
     @property
+    def sequences(self) -> LiveTable:
+        return self._live
+
+    @property
     def blocks(self) -> BlockCounts:
         return self._blocks
 
@@ -119,7 +123,7 @@ class DriverView:
             self._batch = None
         return self._batch
 
-    def snapshot(self, now_ms: int = 0) -> Snapshot:
+    def snapshot(self, now_ms: int = 0, *, is_first_worker: bool = True) -> Snapshot:
         """`now_ms`: by the clock of `WaitingView.see` and `make_plan`."""
         charged = sum(s.num_charged_blocks - s.num_held_blocks(self.block_size) for s in self._live)
         return Snapshot(
@@ -133,6 +137,7 @@ class DriverView:
             num_available_blocks=self._blocks.available - charged,
             num_returning_blocks=sum(self._strays.values()),
             max_model_tokens=self._max_model_tokens,
+            is_first_worker=is_first_worker,
             window_age_ms=now_ms - self.waiting.seen_ms,
             ms_since_admission=NEVER_MS
             if self._last_admission_ms is None

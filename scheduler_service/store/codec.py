@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from scheduler_service.store.interface import (
+    AdoptStatus,
     BatchRecord,
     CommitRow,
     DriverReply,
@@ -31,6 +32,7 @@ ROW_STATUSES = (
     RowStatus.STALE,
     RowStatus.DATA_LOSS,
 )
+ADOPT_STATUSES = {0: AdoptStatus.ADOPTED, 3: AdoptStatus.STALE, 4: AdoptStatus.DATA_LOSS}
 FINISHED_STATUS = {
     FinishReason.STOP_TOKEN: "finished",
     FinishReason.LENGTH: "finished",
@@ -156,7 +158,8 @@ def _queue_entry(request_id: bytes, packed: bytes, now_ms: int) -> QueueEntry:
 
 
 def running_record(reply: Sequence[bytes]) -> RunningRecord:
-    request_id, assignment, payload, tenant, priority, attempts, batch_id, log = reply
+    request_id, assignment, payload, tenant, priority, attempts, batch_id, *rest, log = reply
+    payload_hash, num_prompt_tokens, max_tokens, exempt, deadline_ms = rest
     counter, nonce = assignment.split(b" ")[0].split(b":")
     ids = unpack_ids(log)
     return RunningRecord(
@@ -169,6 +172,28 @@ def running_record(reply: Sequence[bytes]) -> RunningRecord:
         priority=int(priority),
         attempts=int(attempts),
         batch_id=batch_id.decode(),
+        payload_hash=payload_hash,
+        num_prompt_tokens=int(num_prompt_tokens),
+        max_tokens=int(max_tokens),
+        is_exempt=exempt == b"1",
+        deadline_ms=int(deadline_ms),
+    )
+
+
+def adopt_arguments(record: RunningRecord) -> tuple[bytes | str | int, ...]:
+    return (
+        record.request_id,
+        pack_assignment(record.assignment),
+        record.attempts,
+        record.payload_hash,
+        record.payload,
+        record.priority,
+        record.tenant,
+        record.num_prompt_tokens,
+        record.max_tokens,
+        int(record.is_exempt),
+        record.deadline_ms,
+        pack_ids(record.log),
     )
 
 
@@ -208,7 +233,8 @@ def quarantined(reply: Sequence[Any]) -> QuarantinedRequest:
 
 
 def pool_totals(reply: Sequence[Any]) -> PoolTotals:
-    num_waiting, num_running, num_waiting_tokens, beats, strategy, num_unread_tokens = reply
+    num_waiting, num_running, num_waiting_tokens, beats, strategy, num_unread_tokens = reply[:6]
+    marker, write_counter = reply[6:]
     return PoolTotals(
         num_waiting=num_waiting,
         num_running=num_running,
@@ -216,6 +242,8 @@ def pool_totals(reply: Sequence[Any]) -> PoolTotals:
         replica_beats={name: int(beat) for name, beat in pairs(beats)},
         strategy=strategy.decode(),
         num_unread_tokens=num_unread_tokens,
+        marker=marker.decode(),
+        write_counter=write_counter,
     )
 
 

@@ -104,6 +104,12 @@ class RunningRecord:
     priority: int
     attempts: int = 0
     batch_id: str = ""  # of a static or dynamic batch
+    # What a driver must be able to give back, should the store lose it:
+    payload_hash: bytes = b""
+    num_prompt_tokens: int = 0
+    max_tokens: int = 0
+    is_exempt: bool = False  # nobody needs to read it
+    deadline_ms: int = 0  # by the store's clock; 0 = none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +177,18 @@ class CommitOutcome:
     reply: DriverReply
 
 
+class AdoptStatus:
+    ADOPTED = "adopted"
+    STALE = "stale"  # it has ended, or runs elsewhere by a newer assignment
+    DATA_LOSS = "data_loss"  # the log has other tokens: the request has been ended so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptOutcome:
+    statuses: tuple[str, ...]  # an AdoptStatus each
+    reply: DriverReply
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSlice:
     """A request's log from an index on, with its state at the same instant."""
@@ -205,12 +223,14 @@ class PoolTotals:
     replica_beats: dict[str, int] = field(default_factory=dict)  # replica id -> beat counter
     strategy: str = ""  # JSON: how the pool forms its batches; empty: as each replica is set
     num_unread_tokens: int = 0  # committed for requests cancelled or abandoned before
+    marker: str = ""
+    write_counter: int = 0
 
 
 class RequestStore(Protocol):
     """All calls are atomic. They raise StoreUnavailable if there is no answer: the outcome is then
     unknown, and every call may be repeated. Those with a fence raise StaleFence if it is not the
-    current one."""
+    current one, and StoreRolledBack if the store knows less than the fence: it has lost writes."""
 
     async def submit(self, request: NewRequest) -> SubmitOutcome:
         """Submitting it again changes nothing but its watch. Raises RequestConflict, QueueFull."""
@@ -247,6 +267,11 @@ class RequestStore(Protocol):
 
     async def reject(self, fence: Fence, request_ids: Sequence[str]) -> DriverReply:
         """Waiting -> expired: their queue policy lets them wait no longer."""
+
+    async def adopt(self, fence: Fence, records: Sequence[RunningRecord]) -> AdoptOutcome:
+        """After the store has lost writes: what this worker holds, logs whole.
+
+        Creates lost records, takes waiting ones, appends what the logs lack."""
 
     async def set_strategy(self, strategy: str) -> None:
         """For all replicas, which learn of it by their beat. Empty: as each is set."""

@@ -13,6 +13,7 @@ from redis.exceptions import NoPermissionError, OutOfMemoryError, ResponseError
 from scheduler_service.store import codec, doorbells
 from scheduler_service.store.connecting import connection_maker, without_password
 from scheduler_service.store.interface import (
+    AdoptOutcome,
     AttachOutcome,
     BatchStart,
     ClaimOutcome,
@@ -24,6 +25,7 @@ from scheduler_service.store.interface import (
     NewRequest,
     PoolTotals,
     QuarantinedRequest,
+    RunningRecord,
     SubmitOutcome,
     Watch,
 )
@@ -36,6 +38,7 @@ from shared.errors import (
     RequestConflict,
     StaleFence,
     StoreRefused,
+    StoreRolledBack,
     StoreUnavailable,
 )
 
@@ -219,6 +222,14 @@ class RedisStore:
         (reply,) = await self._fenced("reject", fence, *request_ids)
         return codec.driver_reply(reply)
 
+    async def adopt(self, fence: Fence, records: Sequence[RunningRecord]) -> AdoptOutcome:
+        statuses: list[str] = []
+        for piece in _pieces(records) or [()]:
+            flat = [argument for record in piece for argument in codec.adopt_arguments(record)]
+            reply, codes = await self._fenced("adopt", fence, *flat)
+            statuses += [codec.ADOPT_STATUSES[code] for code in codes]
+        return AdoptOutcome(statuses=tuple(statuses), reply=codec.driver_reply(reply))
+
     # Membership.
 
     async def set_strategy(self, strategy: str) -> None:
@@ -287,7 +298,7 @@ class RedisStore:
             self._driving, name, window, fence.incarnation, fence.epoch, *arguments
         )
         if reply[0] == b"stale":
-            raise _stale(fence)
+            raise _refusal(fence, *reply[1:])
         rest: Sequence[Any] = reply[1:]
         return rest
 
@@ -322,6 +333,14 @@ def _pieces(items: Sequence[Item]) -> list[Sequence[Item]]:
 def _requeued(reply: Sequence[Any]) -> tuple[str, ...]:
     """Empty if it was done before ("gone")."""
     return tuple(sorted(name.decode() for name in reply[1])) if len(reply) > 1 else ()
+
+
+def _refusal(fence: Fence, stored_epoch: bytes, is_tombstoned: int) -> Exception:
+    """A store that knows an older epoch, or none, has lost the one that it granted."""
+    if is_tombstoned or (stored_epoch and int(stored_epoch) >= fence.epoch):
+        return _stale(fence)
+    known = stored_epoch.decode() or "none"
+    return StoreRolledBack(f"worker {fence.incarnation}: epoch {fence.epoch}, stored is {known}")
 
 
 def _stale(fence: Fence) -> StaleFence:

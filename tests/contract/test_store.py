@@ -20,7 +20,7 @@ from fakes_store import (
 )
 
 from scheduler_service.store.interface import Fence, RequestStore, RowStatus, Watch
-from shared.errors import QueueFull, RequestConflict, StaleFence, StoreRefused
+from shared.errors import QueueFull, RequestConflict, StaleFence, StoreRefused, StoreRolledBack
 from shared.types import Assignment, FinishReason
 
 OpenStore = Callable[..., AbstractAsyncContextManager[StoreHarness]]
@@ -285,9 +285,13 @@ async def test_attach_wants_a_higher_epoch_but_may_be_repeated(store: RequestSto
     await store.attach_driver(Fence("worker-1", 6), "replica-b", CAPACITY)
 
 
-async def test_an_unknown_worker_has_no_fence(store: RequestStore) -> None:
+async def test_a_store_that_knows_less_than_a_fence_has_lost_writes(store: RequestStore) -> None:
+    await attach(store, "older", epoch=3)
+    for fence in (Fence("never-attached", 1), Fence("older", 4)):
+        with pytest.raises(StoreRolledBack):
+            await store.poll(fence)
     with pytest.raises(StaleFence):
-        await store.poll(Fence("never-attached", 1))
+        await store.poll(Fence("older", 2))
 
 
 async def test_a_takeover_learns_what_runs_with_its_log(store: RequestStore) -> None:

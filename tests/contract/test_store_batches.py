@@ -76,6 +76,19 @@ async def test_answers_are_held_back_until_the_last_member_has_ended(store: Requ
         assert await read(store, name) == ("finished", (5, 6))
 
 
+async def test_what_could_be_read_before_stays_readable(store: RequestStore) -> None:
+    fence, records = await begin(store, replace(HELD, batch_id="b0", is_held=False))
+    await store.commit(fence, [make_row(records["r1"], 0, (5, 6))])
+    await store.requeue(fence, ["r1"])
+    again = (await store.claim(fence, ["r1"], batch=HELD)).claimed
+    await store.commit(fence, [make_row(again[0], 2, (7,))])
+
+    assert await read(store, "r1") == ("running", (5, 6))
+    (slice_,) = await store.read_logs([("r1", 1)])
+    assert slice_ is not None
+    assert (slice_.num_output_tokens, slice_.token_ids) == (2, (6,))
+
+
 async def test_a_batch_that_streams_is_not_held_back(store: RequestStore) -> None:
     fence, records = await begin(store, replace(HELD, is_held=False))
     await store.commit(fence, [make_row(records["r1"], 0, (5,))])

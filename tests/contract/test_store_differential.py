@@ -9,6 +9,7 @@ import pytest
 from fakes_store import StoreHarness, make_new_request, open_model, open_redis
 
 from scheduler_service.store.interface import (
+    AdoptOutcome,
     AttachOutcome,
     BatchStart,
     ClaimOutcome,
@@ -16,6 +17,7 @@ from scheduler_service.store.interface import (
     CommitRow,
     DriverReply,
     Fence,
+    PoolTotals,
     RequestStore,
     RunningRecord,
     Watch,
@@ -40,6 +42,7 @@ WEIGHTS = {
     "reclaim": 1,
     "detach": 0.3,
     "reject": 0.5,
+    "adopt": 1,
     "strategy": 0.3,
 }
 DRIVERS_REASONS = [
@@ -57,9 +60,19 @@ def without_clock(answer: Any) -> Any:
         return replace(
             answer, window=replace(answer.window, entries=entries), marker="", write_counter=0
         )
-    if isinstance(answer, (AttachOutcome, ClaimOutcome, CommitOutcome)):
+    if isinstance(answer, AttachOutcome):
+        answer = replace(answer, running=tuple(map(without_deadline, answer.running)))
+    if isinstance(answer, ClaimOutcome):
+        answer = replace(answer, claimed=tuple(map(without_deadline, answer.claimed)))
+    if isinstance(answer, (AdoptOutcome, AttachOutcome, ClaimOutcome, CommitOutcome)):
         return replace(answer, reply=without_clock(answer.reply))
+    if isinstance(answer, PoolTotals):
+        return replace(answer, marker="", write_counter=0)
     return answer
+
+
+def without_deadline(record: RunningRecord) -> RunningRecord:
+    return replace(record, deadline_ms=min(record.deadline_ms, 1))
 
 
 def expected_id(index: int) -> int:
@@ -149,6 +162,29 @@ class Caller:
     def draw_reject(self) -> Call:
         fence, ids = self.fence(), self.ids(1)
         return lambda store: store.reject(fence, ids)
+
+    def draw_adopt(self) -> Call:
+        """Whatever was claimed once, with more of its log, or less, or with another token."""
+        fence = self.fence()
+        chosen = self.source.sample(self.records, min(len(self.records), 2))
+        records = [self.draw_presented(record) for _, record in chosen]
+        return lambda store: store.adopt(fence, records)
+
+    def draw_presented(self, record: RunningRecord) -> RunningRecord:
+        length = self.log_lengths.get(record.request_id, 0) + self.source.choice([-1, 0, 0, 1, 2])
+        ids = [expected_id(i) for i in range(max(0, length))]
+        if ids and self.source.random() < 0.05:
+            ids[-1] += 1
+        is_unknown = self.source.random() < 0.1
+        name = f"lost{len(self.records)}" if is_unknown else record.request_id
+        counter = record.assignment.counter + self.source.choice([0, 0, 1])
+        return replace(
+            record,
+            request_id=name,
+            assignment=replace(record.assignment, counter=counter),
+            log=tuple(ids),
+            deadline_ms=0,
+        )
 
     def draw_strategy(self) -> Call:
         text = self.source.choice(["", "static"])

@@ -4,6 +4,7 @@ import asyncio
 import signal
 
 import pytest
+import redis.asyncio
 from running_stack import running_stack
 
 from tokentide import Client
@@ -67,3 +68,23 @@ async def test_streams_survive_a_kill(fresh_stack, kind):
 
     assert [len(ids) for ids in outputs] == [NUM_TOKENS] * NUM_STREAMS
     assert outputs == expected
+
+
+async def test_streams_survive_a_store_that_is_emptied(fresh_stack):
+    """What runs is given back by its drivers; what only waited is submitted again by its client."""
+    stack = fresh_stack.stack
+    async with (
+        Client(stack.endpoints) as client,
+        redis.asyncio.Redis.from_url(stack.redis_url) as server,
+    ):
+        expected = await read_all(client, "calm", asyncio.Event())
+        started = asyncio.Event()
+        reading = asyncio.create_task(read_all(client, "storm", started))
+        await started.wait()
+
+        await server.flushall()
+        outputs = await reading
+        again = await read_all(client, "after", asyncio.Event())
+
+    assert outputs == expected
+    assert again == expected

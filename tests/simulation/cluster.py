@@ -2,6 +2,7 @@
 client loop, over simulated links, the store model and fake engines."""
 
 import asyncio
+import contextlib
 import itertools
 import random
 from collections.abc import AsyncIterator, Sequence
@@ -22,11 +23,11 @@ from scheduler_service.pool_strategy import PoolStrategy
 from scheduler_service.serving import ServedModel, Serving
 from scheduler_service.stored_request import spec_from_bytes
 from scheduler_service.text_stops import CodecTextStops
-from shared.errors import ServingError, StoreUnavailable, WorkerLost
+from shared.errors import RequestNotFound, ServingError, StoreUnavailable, WorkerLost
 from shared.strategy import StrategySettings
 from shared.types import BatchPlan, FinishReason, StepResult, WorkerDescription, WorkerStats
 from shared.validation import Capacity, RawRequest, RequestLimits
-from tokentide.resume import Chunk, Finish, RetrySettings, StreamBroken, resuming
+from tokentide.resume import Chunk, Finish, RetrySettings, StreamBroken, StreamLost, resuming
 from worker_service.session import WorkerSession
 from worker_service.session_values import SessionLimits
 
@@ -162,6 +163,7 @@ class SimReplica:
             make_driver=self._make_driver,
             welcome=self._welcome,
             settings=MembershipSettings(stable_s=3.0),
+            rolled_back=self.delivery.recheck_all,
         )
         self.strategy = PoolStrategy(
             store=self.store,
@@ -212,6 +214,7 @@ class SimReplica:
             committed=self.delivery.offer,
             record_step=lambda note: None,
             clock_ns=lambda: int(asyncio.get_running_loop().time() * 1e9),
+            is_first_worker=self.membership.is_first_worker,
         )
         return Driver(link, description, context)
 
@@ -228,6 +231,18 @@ class SimStreams:
     def next_replica(self) -> None:
         self._turn += 1
 
+    async def submit_again(self, seed: int | None) -> bool:
+        replica = self._replica()
+        if replica is None or not replica.life.is_alive:
+            return True  # tried again later
+        with contextlib.suppress(StoreUnavailable):
+            await replica.serving.submit(self._raw, b"hash", watch_nonce=next(self._nonces))
+        return True
+
+    def _replica(self) -> "SimReplica | None":
+        names = self._cluster.replica_ids
+        return self._cluster.replicas.get(names[self._turn % len(names)])
+
     def generate(self) -> AsyncIterator[Chunk]:
         return self._stream(None, 0, b"")
 
@@ -237,8 +252,7 @@ class SimStreams:
     async def _stream(
         self, request_id: str | None, start: int, prefix_hash: bytes
     ) -> AsyncIterator[Chunk]:
-        names = self._cluster.replica_ids
-        replica = self._cluster.replicas.get(names[self._turn % len(names)])
+        replica = self._replica()
         await self._cluster.delay()
         if replica is None or not replica.life.is_alive:
             raise StreamBroken("nobody answers")
@@ -250,6 +264,8 @@ class SimStreams:
                 if isinstance(message, ServingError):
                     if isinstance(message, StoreUnavailable):
                         raise StreamBroken(str(message))
+                    if isinstance(message, RequestNotFound):
+                        raise StreamLost(message)
                     raise message
                 yield message
             raise StreamBroken("the replica died")

@@ -93,29 +93,61 @@ def link_pair(rng: random.Random, max_delay_s: float) -> tuple[SimLink, SimLink]
     return one, other
 
 
+READING = ("read_logs", "read_payload")
+DOORS = ("submit", "cancel", "watch", "refresh_watches", "unwatch")
+
+
+class Lane:
+    """One connection: calls arrive in the order in which they were sent, answers likewise."""
+
+    def __init__(self, rng: random.Random, max_delay_s: float) -> None:
+        self._rng = rng
+        self._max_delay_s = max_delay_s
+        self._arrives_s = self._answered_s = 0.0
+
+    async def send(self) -> None:
+        self._arrives_s = self._after(self._arrives_s)
+        await _sleep_until(self._arrives_s)
+
+    async def answer(self) -> None:
+        self._answered_s = self._after(self._answered_s)
+        await _sleep_until(self._answered_s)
+
+    def _after(self, previous_s: float) -> float:
+        now_s = asyncio.get_running_loop().time()
+        return max(previous_s + 1e-6, now_s + self._rng.random() * self._max_delay_s)
+
+
+async def _sleep_until(at_s: float) -> None:
+    await asyncio.sleep(at_s - asyncio.get_running_loop().time())
+
+
 class RemoteStore:
-    """The store model behind a network: delays on both ways. A caller that dies between does not learn."""
+    """The store model behind a network, over three connections as `RedisStore` has them. A caller that
+    dies between does not learn what became of its call."""
 
     def __init__(self, model: Any, rng: random.Random, max_delay_s: float) -> None:
         self._model = model
-        self._rng = rng
-        self._max_delay_s = max_delay_s
+        self._driving, self._doors, self._reading = (Lane(rng, max_delay_s) for _ in range(3))
         self.is_reachable = True
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._model, name)
         if name in ("doorbells", "close"):
             return call
+        is_door = name in DOORS
+        lane = self._doors if is_door else self._reading if name in READING else self._driving
 
         async def remote(*args: Any) -> Any:
-            await asyncio.sleep(self._rng.random() * self._max_delay_s)
+            await lane.send()
             if not self.is_reachable:
                 raise StoreUnavailable("the store is away")
-            # Shielded: the call, once sent, happens whole whatever becomes of its caller.
-            reply = await asyncio.shield(asyncio.ensure_future(call(*args)))
-            await asyncio.sleep(self._rng.random() * self._max_delay_s)
-            if not self.is_reachable:
-                raise StoreUnavailable("the answer got lost")
-            return reply
+            try:
+                # Shielded: the call, once sent, happens whole whatever becomes of its caller.
+                return await asyncio.shield(asyncio.ensure_future(call(*args)))
+            finally:
+                await lane.answer()
+                if not self.is_reachable:
+                    raise StoreUnavailable("the answer got lost")
 
         return remote

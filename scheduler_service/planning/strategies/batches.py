@@ -29,7 +29,13 @@ class Formation:
 Form = Callable[[Sequence[WaitingRequest]], Formation]
 
 
-def plan_batch(snapshot: Snapshot, form: Form, rejects: Sequence[WaitingRequest] = ()) -> Decision:
+def plan_batch(
+    snapshot: Snapshot,
+    form: Form,
+    rejects: Sequence[WaitingRequest] = (),
+    *,
+    may_begin: bool = True,
+) -> Decision:
     """Run what runs; when all of it has ended, begin the next batch.
 
     Members have all their blocks promised, so that a batch never preempts its own; what does not
@@ -41,6 +47,8 @@ def plan_batch(snapshot: Snapshot, form: Form, rejects: Sequence[WaitingRequest]
     wait_ms = None
     if len(live):
         _skip(draft, waiting, SkipReason.BATCH_RUNNING)
+    elif not may_begin:
+        _skip(draft, waiting, SkipReason.ORDER_PRESERVED)
     elif snapshot.num_returning_blocks or any(s.is_ending for s in snapshot.running):
         _skip(draft, waiting, SkipReason.BLOCKS_RETURNING)
     else:

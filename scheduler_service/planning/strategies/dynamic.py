@@ -36,20 +36,23 @@ class DynamicStrategy:
             order = sorted(waiting, key=lambda r: (r.priority, r.request_id in late))
             return self._form(order, snapshot)
 
-        return plan_batch(snapshot, form, rejects)
+        may_begin = snapshot.is_first_worker or not self.settings.preserve_ordering
+        return plan_batch(snapshot, form, rejects, may_begin=may_begin)
 
     def _form(self, waiting: Sequence[WaitingRequest], snapshot: Snapshot) -> Formation:
         settings = self.settings
         if not waiting:
             return Formation()
-        sizes = settings.preferred_batch_sizes or (settings.max_batch_size,)
+        most = min(settings.max_batch_size, snapshot.limits.max_sequences)
+        preferred = tuple(size for size in settings.preferred_batch_sizes if size <= most)
+        sizes = preferred or (most,)
         size = max((size for size in sizes if size <= len(waiting)), default=0)
         if size:
             return Formation(members=waiting[:size])
         wait_ms = settings.max_queue_delay_ms - max(map(snapshot.age_ms, waiting))
         if wait_ms > 0:
             return Formation(wait_ms=wait_ms)
-        return Formation(members=waiting[: settings.max_batch_size])
+        return Formation(members=waiting[:most])
 
 
 def _is_late(request: WaitingRequest, policy: QueuePolicy, snapshot: Snapshot) -> bool:

@@ -28,6 +28,8 @@ def limits_under(settings: StrategySettings, limits: Limits) -> Limits:
         for name in ("token_budget", "max_sequences", "chunk_size")
         if (value := getattr(settings, name)) is not None
     }
-    if "token_budget" in changes and limits.max_step_tokens:
-        changes["token_budget"] = min(changes["token_budget"], limits.max_step_tokens)
+    caps = {"token_budget": limits.max_step_tokens, "max_sequences": limits.max_worker_sequences}
+    for name, cap in caps.items():
+        if cap and name in changes:
+            changes[name] = min(changes[name], cap)
     return replace(limits, **changes) if changes else limits

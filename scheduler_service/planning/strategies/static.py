@@ -16,8 +16,10 @@ class StaticStrategy:
         return plan_batch(snapshot, lambda waiting: self._form(waiting, snapshot))
 
     def _form(self, waiting: Sequence[WaitingRequest], snapshot: Snapshot) -> Formation:
-        if len(waiting) >= self.batch_size:
-            return Formation(members=waiting[: self.batch_size])
+        # a worker that takes fewer has smaller batches, and does not wait for more
+        size = min(self.batch_size, snapshot.limits.max_sequences)
+        if len(waiting) >= size:
+            return Formation(members=waiting[:size])
         if not waiting or not self.max_wait_ms:
             return Formation()
         wait_ms = self.max_wait_ms - max(map(snapshot.age_ms, waiting))

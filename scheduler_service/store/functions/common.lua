@@ -31,6 +31,7 @@
 local LAPSE_LIMIT = 32 -- lapsed deadlines, as many watches and as many unfit requests, ended in one call
 local QUARANTINE_ATTEMPTS = 5 -- two crashes in company, then three alone
 local QUARANTINE_S = 86400 -- a quarantined request is kept that long
+local ADOPTED_GRACE_MS = 30000 -- what the store has lost waits so long, twice, for a reader
 local SCAN_LIMIT = 1024 -- waiting requests looked at for a window, where some do not fit the worker
 local PRIORITY_STEP = 1099511627776 -- 2^40 arrivals before priorities would mix
 local ENTRY = "<I4I4I4I8I8I4i4I4"
@@ -262,6 +263,7 @@ end
 local function is_current(call, incarnation, epoch)
   local worker = redis.call("HMGET", call.p .. "worker:" .. incarnation, "epoch", "tombstone", "capacity")
   call.capacity = worker[3]
+  call.stored_epoch, call.is_tombstoned = worker[1], worker[2]
   return worker[1] == epoch and not worker[2]
 end
 
@@ -310,11 +312,17 @@ local function driver_reply(call, incarnation, claim_window)
   }
 end
 
+-- The answer to a fence that is not current: the epoch that is stored ("": none), and whether the worker is tombstoned.
+local function stale(call)
+  return {"stale", call.stored_epoch or "", call.is_tombstoned and 1 or 0}
+end
+
 -- What a driver needs to admit a request that runs on its worker.
 local function running_record(call, id, assignment)
-  local r = redis.call("HMGET", call.p .. "request:" .. id, "payload", "tenant", "priority", "attempts", "batch")
+  local r = redis.call("HMGET", call.p .. "request:" .. id, "payload", "tenant", "priority", "attempts", "batch",
+    "payload_hash", "num_prompt_tokens", "max_tokens", "exempt", "deadline")
   local log = redis.call("GET", call.p .. "tokens:" .. id) or ""
-  return {id, assignment, r[1], r[2], r[3], r[4], r[5] or "", log}
+  return {id, assignment, r[1], r[2], r[3], r[4], r[5] or "", r[6], r[7], r[8], r[9], r[10], log}
 end
 
 local function register(name, callback, flags)

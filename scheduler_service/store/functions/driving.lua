@@ -1,12 +1,12 @@
 -- driving.lua: what the driver of a worker asks, under its fence (incarnation, epoch). Keys: see common.lua.
 --
 -- ARGV[1..4]  retention_s, claim window, incarnation, epoch
--- returns     {"stale"} if the fence is not current, else {"ok", driver reply, ...}
+-- returns     {"stale", stored epoch, tombstoned} if the fence is not current, else {"ok", driver reply, ...}
 
--- Opens a fenced call; nil if the fence is not current.
+-- Opens a fenced call; nil and the answer if the fence is not current.
 local function open_fenced(keys, args)
   local call = open_call(keys, args)
-  if not is_current(call, args[3], args[4]) then return nil end
+  if not is_current(call, args[3], args[4]) then return nil, stale(call) end
   return call
 end
 
@@ -16,11 +16,12 @@ local function attach_driver(keys, args)
   local call = open_call(keys, args)
   local key = call.p .. "worker:" .. args[3]
   local worker = redis.call("HMGET", key, "epoch", "replica", "tombstone")
-  if worker[3] then return {"stale"} end
+  call.stored_epoch, call.is_tombstoned = worker[1], worker[3]
+  if worker[3] then return stale(call) end
   if worker[1] then
     local stored, epoch = tonumber(worker[1]), tonumber(args[4])
     -- the very same grant once more is a retry
-    if stored > epoch or (stored == epoch and worker[2] ~= args[5]) then return {"stale"} end
+    if stored > epoch or (stored == epoch and worker[2] ~= args[5]) then return stale(call) end
   end
   ensure_marker(call, args[6])
   call.capacity = args[7]
@@ -44,8 +45,8 @@ local function attach_driver(keys, args)
 end
 
 local function poll(keys, args)
-  local call = open_fenced(keys, args)
-  if not call then return {"stale"} end
+  local call, refusal = open_fenced(keys, args)
+  if not call then return refusal end
   lapse(call)
   return {"ok", driver_reply(call, args[3], args[2])}
 end
@@ -77,8 +78,8 @@ end
 --       ("1", "0"), then pairs id, nonce; no id twice
 -- returns  {"ok", reply, {running records}}
 local function claim(keys, args)
-  local call = open_fenced(keys, args)
-  if not call then return {"stale"} end
+  local call, refusal = open_fenced(keys, args)
+  if not call then return refusal end
   lapse(call)
   local running_key = call.p .. "running:" .. args[3]
   local waiting, present, num = claimable(call, args, running_key)
@@ -89,7 +90,8 @@ local function claim(keys, args)
     local id, assignment = args[i], present[args[i]]
     if waiting[id] then
       if batch ~= "" then
-        redis.call("HSET", call.p .. "request:" .. id, "batch", batch, "held", args[8])
+        redis.call("HSET", call.p .. "request:" .. id, "batch", batch, "held", args[8],
+          "held_from", int(log_length(call, id)))
         redis.call("SADD", call.p .. "members:" .. batch, id)
         redis.call("SADD", call.p .. "left:" .. batch, id)
         size = size + 1
@@ -139,8 +141,8 @@ end
 --       (-1: not known), finish ("": goes on), status, visible_tokens, visible_chars, stop_match, error
 -- returns  {"ok", reply, {statuses}, {lengths}}
 local function commit(keys, args)
-  local call = open_fenced(keys, args)
-  if not call then return {"stale"} end
+  local call, refusal = open_fenced(keys, args)
+  if not call then return refusal end
   redis.call("HINCRBY", call.p .. "worker:" .. args[3], "beat", 1)
   call.wrote = true
   local num_rows, running_key = tonumber(args[5]), call.p .. "running:" .. args[3]
@@ -193,8 +195,8 @@ end
 -- ARGV  ..., ids
 -- returns  {"ok", reply}
 local function requeue(keys, args)
-  local call = open_fenced(keys, args)
-  if not call then return {"stale"} end
+  local call, refusal = open_fenced(keys, args)
+  if not call then return refusal end
   for i = 5, #args do
     if redis.call("HEXISTS", call.p .. "running:" .. args[3], args[i]) == 1 then
       return_to_queue(call, args[i], args[3], 0)
@@ -206,8 +208,8 @@ end
 -- ARGV  ..., ids
 -- returns  {"ok", reply}
 local function reject(keys, args)
-  local call = open_fenced(keys, args)
-  if not call then return {"stale"} end
+  local call, refusal = open_fenced(keys, args)
+  if not call then return refusal end
   for i = 5, #args do
     if redis.call("HEXISTS", call.p .. "waiting", args[i]) == 1 then
       end_request(call, args[i], "expired", "expired", {"error", "it waited longer than its queue timeout"})
@@ -216,6 +218,78 @@ local function reject(keys, args)
   return {"ok", driver_reply(call, args[3], args[2])}
 end
 
+local ADOPTED, ADOPT_STALE, ADOPT_DATA_LOSS = 0, 3, 4
+local ADOPT_ARGUMENTS = 12
+
+-- The record of a request that the store has lost, as it was when it was claimed. Its readers make themselves known by
+-- their next refresh; without one it lapses like others.
+local function recreate(call, id, args, at)
+  local priority = tonumber(args[at + 5])
+  local arrivals = redis.call("HINCRBY", call.p .. "meta", "arrivals", 1)
+  redis.call("HSET", call.p .. "request:" .. id, "status", "running", "worker", args[3], "counter", "0",
+    "attempts", args[at + 2], "payload_hash", args[at + 3], "payload", args[at + 4], "priority", args[at + 5],
+    "tenant", args[at + 6], "num_prompt_tokens", args[at + 7], "max_tokens", args[at + 8], "exempt", args[at + 9],
+    "deadline", args[at + 10], "rank", int(priority * PRIORITY_STEP + arrivals), "arrival", int(call.now),
+    "queue_timeout", "0", "readers", "1", "watch_nonce", "", "watch_grace", int(ADOPTED_GRACE_MS))
+  if args[at + 9] ~= "1" then
+    redis.call("ZADD", call.p .. "watches", int(call.now + 2 * ADOPTED_GRACE_MS), id)
+  end
+  if args[at + 10] ~= "0" then redis.call("ZADD", call.p .. "deadlines", args[at + 10], id) end
+  redis.call("HINCRBY", call.p .. "tenants", args[at + 6], 1)
+  call.running_delta = call.running_delta + 1
+end
+
+-- Whether the request may run here by this assignment; makes it so.
+local function take_over(call, id, counter, args, at)
+  local r = redis.call("HMGET", call.p .. "request:" .. id, "status", "worker", "counter")
+  if not r[1] then
+    recreate(call, id, args, at)
+  elseif r[1] == "waiting" then
+    leave_queue(call, id)
+    call.running_delta = call.running_delta + 1
+  elseif r[1] == "running" then
+    local is_here = r[2] == args[3]
+    if tonumber(r[3]) > counter or (not is_here and tonumber(r[3]) == counter) then return false end
+    if not is_here then
+      redis.call("HDEL", call.p .. "running:" .. r[2], id)
+      redis.call("HDEL", call.p .. "flags:" .. r[2], id)
+    end
+  else
+    return false
+  end
+  return true
+end
+
+-- After the store has lost writes: what this worker holds, said by its driver. The longer log wins; where both have a
+-- token it must be the same.
+-- ARGV  ..., per request: id, assignment, attempts, payload hash, payload, priority, tenant, prompt tokens, max_tokens,
+--       exempt, deadline, log bytes
+-- returns  {"ok", reply, {statuses}}
+local function adopt(keys, args)
+  local call, refusal = open_fenced(keys, args)
+  if not call then return refusal end
+  call.wrote = true
+  local statuses = {}
+  for at = 5, #args, ADOPT_ARGUMENTS do
+    local id, assignment = args[at], args[at + 1]
+    local counter = tonumber(string.match(assignment, "^(%d+):"))
+    local status = ADOPT_STALE
+    if take_over(call, id, counter, args, at) then
+      redis.call("HSET", call.p .. "request:" .. id, "status", "running", "worker", args[3], "counter", int(counter))
+      redis.call("HSET", call.p .. "running:" .. args[3], id, assignment .. " " .. args[at + 2])
+      status = ADOPTED
+      if append_row(call, id, 0, args[at + 11]) == DATA_LOSS then
+        status = ADOPT_DATA_LOSS
+        end_request(call, id, "data_loss", "", {"error", "the committed log differs from what the worker holds"})
+      end
+      ring(call, redis.call("HGET", call.p .. "watchers", id), id)
+    end
+    statuses[#statuses + 1] = status
+  end
+  return {"ok", driver_reply(call, args[3], args[2]), statuses}
+end
+
+register("adopt", adopt, {"allow-oom"})
 register("reject", reject, {"allow-oom"})
 register("attach_driver", attach_driver, {"allow-oom"})
 register("poll", poll, {"allow-oom"})

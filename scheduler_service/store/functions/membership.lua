@@ -104,7 +104,8 @@ local function note_beat(call, lease_ms, outage_ms)
 end
 
 -- ARGV  retention_s, marker, replica, lease_ms, outage_ms, unfit_timeout_ms
--- returns  {waiting, running, waiting tokens, replicas: flat name, beat, strategy, unread tokens}
+-- returns  {waiting, running, waiting tokens, replicas: flat name, beat, strategy, unread tokens, marker,
+--          write counter}
 local function beat(keys, args)
   local call = open_call(keys, args)
   ensure_marker(call, args[2])
@@ -127,9 +128,9 @@ local function beat(keys, args)
     end
   end
   local meta = redis.call("HMGET", call.p .. "meta", "num_running", "num_waiting_tokens", "strategy",
-    "num_unread_tokens")
+    "num_unread_tokens", "marker", "write_counter")
   return {redis.call("ZCARD", call.p .. "queue"), tonumber(meta[1] or 0), tonumber(meta[2] or 0), beats, meta[3] or "",
-    tonumber(meta[4] or 0)}
+    tonumber(meta[4] or 0), meta[5], tonumber(meta[6] or 0)}
 end
 
 -- ARGV  retention_s, replica

@@ -155,17 +155,22 @@ local function unwatch(keys, args)
 end
 
 -- ARGV  retention_s, then pairs id, start index
--- A finished answer of a batch that goes on is not there yet: it reads as running, without news.
+-- What a batch that goes on holds back is not there yet: it reads as running, with the log it had when it was claimed.
 -- returns  per pair {} for an unknown id, else {status, length, log bytes from start, finish, visible_tokens,
 --          visible_chars, stop_match, error, num_cached_tokens}; what is not set is null
 local function read_logs(keys, args)
   local slices = {}
   for i = 2, #args, 2 do
     local r = redis.call("HMGET", keys[1] .. "request:" .. args[i], "status", "finish", "visible_tokens",
-      "visible_chars", "stop_match", "error", "num_cached_tokens", "held")
+      "visible_chars", "stop_match", "error", "num_cached_tokens", "held", "held_from")
     local slice = {}
     if r[8] == "1" then
-      slice = {"running", tonumber(args[i + 1]), "", false, false, false, false, false, r[7]}
+      local start, length = tonumber(args[i + 1]), tonumber(r[9])
+      local ids = ""
+      if start < length then
+        ids = redis.call("GETRANGE", keys[1] .. "tokens:" .. args[i], int(start * 4), int(length * 4 - 1))
+      end
+      slice = {"running", length, ids, false, false, false, false, false, r[7]}
     elseif r[1] then
       local tokens = keys[1] .. "tokens:" .. args[i]
       local ids = redis.call("GETRANGE", tokens, int(tonumber(args[i + 1]) * 4), -1)

@@ -65,6 +65,7 @@ async def open_committer(failures=()):
             refused=heard.refused.append,
             replied=lambda reply: None,
             output_of=lambda name: heard.outputs.get(name, ()),
+            rolled_back=lambda: None,
         ),
         clock_ns=lambda: 0,
         fence=FENCE,

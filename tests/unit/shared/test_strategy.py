@@ -54,6 +54,24 @@ REFUSED = [
     ({"name": "dynamic", "default_queue_policy": {"nonsense": 1}}, "strategy"),
     ({"nonsense": 1}, "nonsense"),
     ({"name": "static", "batch_size": None}, "batch_size"),
+    ({"name": "dynamic", "preserve_ordering": "no"}, "preserve_ordering"),
+    ({"name": "dynamic", "preferred_batch_sizes": [4, 4]}, "preferred_batch_sizes"),
+    (
+        {"name": "dynamic", "default_queue_policy": {"allow_timeout_override": "no"}},
+        "default_queue_policy.allow_timeout_override",
+    ),
+    (
+        {"name": "dynamic", "default_queue_policy": {"default_timeout_ms": 10**23}},
+        "default_queue_policy.default_timeout_ms",
+    ),
+    (
+        {"name": "dynamic", "priority_queue_policy": {"1001": {"max_queue_size": 1}}},
+        "priority_queue_policy[1001]",
+    ),
+    (
+        {"name": "dynamic", "priority_queue_policy": {str(n): {} for n in range(65)}},
+        "priority_queue_policy",
+    ),
     ({"name": "dynamic", "max_batch_size": None}, "max_batch_size"),
 ]
 
@@ -66,7 +84,9 @@ def test_what_cannot_be_or_has_no_effect_is_refused(values: dict, field: str) ->
     assert field in {violation.field for violation in caught.value.violations}
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '"static"'])
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '"static"', '{"a":' * 100_000], ids=["list", "cut", "text", "deep"]
+)
 def test_what_is_no_object_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         StrategySettings.from_json(text)

@@ -7,7 +7,7 @@ from builders import make_running, make_snapshot, make_waiting
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_service.planning.snapshot import Decision, SkipReason, Snapshot
+from scheduler_service.planning.snapshot import Decision, Limits, SkipReason, Snapshot
 from scheduler_service.planning.strategies.dynamic import DynamicStrategy
 from shared.strategy import QueuePolicy, StrategySettings
 
@@ -99,6 +99,23 @@ def test_nobody_joins_a_batch_that_runs() -> None:
 
     assert not decision.claims
     assert set(reasons(decision).values()) == {SkipReason.BATCH_RUNNING}
+
+
+def test_no_size_is_preferred_that_the_worker_does_not_take() -> None:
+    snapshot = make_snapshot(waiting=queue(*[0] * 8), limits=Limits(max_sequences=4))
+
+    assert len(plan(snapshot, preferred_batch_sizes=(2, 8)).claims) == 2
+    assert len(plan(snapshot).claims) == 4
+
+
+def test_where_an_order_is_preserved_one_worker_answers() -> None:
+    snapshot = make_snapshot(waiting=queue(*[0] * 8), is_first_worker=False)
+
+    decision = plan(snapshot, preserve_ordering=True)
+
+    assert not decision.claims
+    assert set(reasons(decision).values()) == {SkipReason.ORDER_PRESERVED}
+    assert plan(snapshot).claims
 
 
 # Queue policies.

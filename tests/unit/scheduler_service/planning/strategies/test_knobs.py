@@ -125,9 +125,10 @@ def test_the_pools_limits_come_before_the_replicas(name: str, value: int) -> Non
 
 
 def test_no_budget_beyond_what_the_worker_takes() -> None:
-    limits = limits_under(StrategySettings(token_budget=900), Limits(max_step_tokens=512))
+    worker = Limits(max_step_tokens=512, max_worker_sequences=4)
+    limits = limits_under(StrategySettings(token_budget=900, max_sequences=64), worker)
 
-    assert limits.token_budget == 512
+    assert (limits.token_budget, limits.max_sequences) == (512, 4)
 
 
 def test_settings_that_say_nothing_change_nothing() -> None:

@@ -90,10 +90,10 @@ def test_members_have_all_their_blocks_promised_and_others_stay_behind() -> None
     assert reasons(decision)["w2"] is SkipReason.NO_FREE_BLOCKS
 
 
-def test_no_more_begin_than_may_run() -> None:
-    decision = plan(make_snapshot(waiting=waiting(3), limits=Limits(max_sequences=2)))
-
-    assert len(decision.claims) == 2
+def test_a_worker_that_takes_fewer_has_smaller_batches_and_waits_for_no_more() -> None:
+    for num_waiting in (2, 3):
+        snapshot = make_snapshot(waiting=waiting(num_waiting), limits=Limits(max_sequences=2))
+        assert len(plan(snapshot).claims) == 2
 
 
 def test_members_whose_first_tokens_the_step_cannot_hold_come_in_all_the_same() -> None:
