@@ -155,6 +155,7 @@ def waiting_request(entry: QueueEntry) -> WaitingRequest:
         age_ms=entry.age_ms,
         attempts=entry.attempts,
         queue_timeout_ms=entry.queue_timeout_ms,
+        prefix_hashes=entry.prefix_hashes,
     )
 
 

@@ -25,6 +25,7 @@ from shared.errors import (
     RequestNotFound,
     StoreUnavailable,
 )
+from shared.prefixes import prefix_hashes
 from shared.strategy import StrategySettings
 from shared.types import SamplingParams, StopRules, TokenIds
 from shared.validation import (
@@ -114,6 +115,7 @@ class Serving:
                 max_tokens=max_tokens,
                 timeout_ms=checked.timeout_ms,
                 queue_timeout_ms=checked.queue_timeout_ms,
+                prefix_hashes=prefix_hashes(prompt_ids, spec.cache_salt),
                 max_level_requests=self._strategy().queue_policy(checked.priority).max_queue_size,
                 watch=self._watch(spec, watch_nonce) if watch_nonce else None,
             )

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import redis.asyncio
 from store_model import StoreModel
@@ -115,7 +116,7 @@ def make_new_request(
     timeout_ms: int = 0,
     watch: Watch | None = None,
     tenant: str = "tenant",
-    **fields: int,
+    **fields: Any,
 ) -> NewRequest:
     return NewRequest(
         request_id=request_id,

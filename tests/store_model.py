@@ -742,6 +742,7 @@ def _entry(request: Request, now_ms: int) -> QueueEntry:
         remaining_ms=None if deadline_ms is None else deadline_ms - now_ms,
         attempts=request.attempts,
         queue_timeout_ms=request.new.queue_timeout_ms,
+        prefix_hashes=request.new.prefix_hashes,
     )
 
 

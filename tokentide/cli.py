@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tokentide.commands import flags, simulator_commands
+from tokentide.commands.advise import advise
 from tokentide.commands.errors import run_command
 from tokentide.commands.quarantine_app import quarantine_app
 from tokentide.commands.strategy_app import strategy_app
@@ -249,6 +250,7 @@ def health(
 
 app.command()(simulator_commands.simulate)
 app.command()(simulator_commands.profile)
+app.command()(advise)
 
 
 @model_app.command()

@@ -70,6 +70,9 @@ class LiveSequence:
     num_charged_blocks: int = 0
     num_admission_blocks: int = 0
     num_known_blocks: int = 0  # as a worker reported them when it was taken over
+    prefix_hashes: tuple[int, ...] = ()
+    num_known_prefixes: int = 0  # of those, computed or in a plan
+    num_expected_cached_tokens: int = 0  # until its first row says what was found
     num_recompute_tokens: int = 0  # of those admitted, computed before somewhere
     is_replay: bool = False  # computed before by a worker that died
 
@@ -109,7 +112,9 @@ class LiveSequence:
         return max(admitted, blocks_for(self.num_computed_tokens, block_size))
 
     def restart_prediction(self, block_size: int) -> None:
-        self.planned_computed_tokens = self.num_computed_tokens
+        self.planned_computed_tokens = (
+            self.num_computed_tokens if self.is_admitted else self.num_expected_cached_tokens
+        )
         self.planned_output_tokens = len(self.output_ids)
         self.num_charged_blocks = (
             self.num_held_blocks(block_size) if self.is_admitted else self.num_admission_blocks

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from scheduler_service.planning.batch import RunningBatch
 from scheduler_service.planning.live import Admissible, LiveSequence
+from shared.prefixes import prefix_hashes
 
 
 class LiveTable:
@@ -52,6 +53,7 @@ class LiveTable:
             handle=handle,
             rank=self._next_rank,
             output_ids=output_ids,
+            prefix_hashes=prefix_hashes(request.prompt_ids, request.cache_salt),
             num_committed=len(output_ids),
             num_admitted_tokens=num_tokens,
             num_recompute_tokens=max(num_tokens - 1 if output_ids else 0, num_preempted_tokens),

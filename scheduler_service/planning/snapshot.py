@@ -3,6 +3,7 @@
 Knows nothing of Redis, workers' protocol or time: ages are values in the snapshot.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -27,6 +28,7 @@ class SkipReason(StrEnum):
     BEHIND_SHORTER_PROMPTS = "behind_shorter_prompts"
     ADMISSION_PAUSED = "admission_paused"  # a step that preempts admits nobody
     INTERLEAVE_BOUND = "interleave_bound"  # enough prompts are being prefilled already
+    AWAITS_PREFIX = "awaits_prefix"  # somebody is computing the beginning of its prompt
     PREFILL_NOT_CUT = "prefill_not_cut"  # prompts are computed whole, and it does not fit this step
     REFILL_DELAY = "refill_delay"  # somebody came in a moment ago
     ORDER_PRESERVED = "order_preserved"  # another worker answers, in the order of arrival
@@ -109,6 +111,7 @@ class WaitingRequest:
     queue_timeout_ms: int = 0  # of its own, for a dynamic batcher that allows it; 0 = none
     num_bypasses: int = 0  # requests behind it that were admitted here while it was blocked
     attempts: int = 0  # crashes of its worker without a new token
+    prefix_hashes: tuple[int, ...] = ()  # of its prompt's beginnings, as `shared.prefixes` has them
 
     @property
     def num_tokens(self) -> int:
@@ -142,6 +145,8 @@ class Snapshot:
     max_model_tokens: int = 0  # longest sequence the worker's model allows; 0 = no limit
     window_age_ms: int = 0  # since the window was read: all waiting requests are so much older
     ms_since_admission: int = NEVER_MS  # since somebody was let in here
+    known_prefixes: Collection[int] = ()  # hashes of beginnings that the worker has, or will have
+    coming_prefixes: Collection[int] = ()  # of live prompts, not in any plan yet
     is_first_worker: bool = True  # the one that answers where an order is to be preserved
 
     def age_ms(self, request: WaitingRequest) -> int:
@@ -165,6 +170,7 @@ class PlannedClaim:
     request_id: str
     num_tokens: int  # of its first chunk
     num_new_blocks: int
+    num_expected_cached_tokens: int = 0  # that the prefix cache should bring
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from scheduler_service.planning.live import (
 )
 from scheduler_service.planning.live_table import LiveTable
 from scheduler_service.planning.outcome import End, TokenRow
+from scheduler_service.planning.prefix_view import PrefixView
 from scheduler_service.planning.results import (
     StepOutcome,
     TextStopFinder,
@@ -76,6 +77,7 @@ class DriverView:
         self._max_model_tokens = max_model_tokens
         self.block_size = block_size
         self.waiting = WaitingView()
+        self.prefixes = PrefixView()
         self._find_text_stop = find_text_stop
         self._live = LiveTable(block_size)
         # Resident, but no longer the store's: handle -> blocks. Released by the first plan.
@@ -125,6 +127,7 @@ class DriverView:
 
     def snapshot(self, now_ms: int = 0, *, is_first_worker: bool = True) -> Snapshot:
         """`now_ms`: by the clock of `WaitingView.see` and `make_plan`."""
+        self.prefixes.follow(self._live)
         charged = sum(s.num_charged_blocks - s.num_held_blocks(self.block_size) for s in self._live)
         return Snapshot(
             running=tuple(s.as_running() for s in self._live),
@@ -138,6 +141,8 @@ class DriverView:
             num_returning_blocks=sum(self._strays.values()),
             max_model_tokens=self._max_model_tokens,
             is_first_worker=is_first_worker,
+            known_prefixes=self.prefixes.known,
+            coming_prefixes=self.prefixes.coming,
             window_age_ms=now_ms - self.waiting.seen_ms,
             ms_since_admission=NEVER_MS
             if self._last_admission_ms is None
@@ -201,12 +206,14 @@ class DriverView:
             self.end(request_id, Ending.PREEMPTED)
         releases = self._take_releases()
         chunks = [self._chunk(c.request_id, c.num_tokens) for c in decision.chunks]
-        first_tokens = {c.request_id: c.num_tokens for c in decision.claims}
+        claims = {claim.request_id: claim for claim in decision.claims}
         admissions: list[Admission] = []
         for request in claimed:
-            admission = self._admit(request)
-            admissions.append(admission)
-            chunks.append(self._chunk(request.request_id, first_tokens.get(request.request_id, 0)))
+            claim = claims.get(request.request_id)
+            admissions.append(
+                self._admit(request, claim.num_expected_cached_tokens if claim else 0)
+            )
+            chunks.append(self._chunk(request.request_id, claim.num_tokens if claim else 0))
         self._note_skips(decision)
         if claimed:
             self.waiting.note_bypasses(decision.bypassed)
@@ -254,8 +261,9 @@ class DriverView:
         sequence.num_skips = 0
         return Chunk(sequence.handle, num_tokens)
 
-    def _admit(self, request: Admissible) -> Admission:
+    def _admit(self, request: Admissible, num_expected_cached_tokens: int) -> Admission:
         live = self._add(request, self._live.draw_handle(), request.log)
+        live.num_expected_cached_tokens = num_expected_cached_tokens
         # One token more than is admitted: a prefix hit lets a plan in flight decode already.
         most_tokens = live.num_prompt_tokens + request.stop.max_tokens - 1
         live.num_admission_blocks = blocks_for(
@@ -299,6 +307,8 @@ class DriverView:
         for row in result.rows:
             sequence = self._live.by_handle(row.handle)
             if sequence is not None:
+                if not sequence.is_admitted:
+                    self.prefixes.correct(sequence, row.num_cached_tokens)
                 apply_row(sequence, row, outcome, self._find_text_stop)
         for refusal in result.refusals:
             self._apply_refusal(refusal, outcome)

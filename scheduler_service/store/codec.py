@@ -45,7 +45,7 @@ FINISHED_STATUS = {
 }
 MAX_PRIORITY = 4095  # either side of 0: rank = priority * 2^40 + arrival stays exact in a double
 
-_entry = struct.Struct("<IIIQQIiI")
+_entry = struct.Struct("<IIIQQIiII")
 _length = struct.Struct("<I")
 _IS_LITTLE_ENDIAN = sys.byteorder == "little"
 
@@ -86,6 +86,7 @@ def submit_arguments(request: NewRequest) -> tuple[bytes | str | int, ...]:
         *((watch.replica_id, watch.nonce, watch.grace_ms) if watch else ("", "", "")),
         request.queue_timeout_ms,
         request.max_level_requests,
+        pack_ids(request.prefix_hashes),
     )
 
 
@@ -140,13 +141,14 @@ def driver_reply(reply: Sequence[Any]) -> DriverReply:
 
 
 def _queue_entry(request_id: bytes, packed: bytes, now_ms: int) -> QueueEntry:
-    (prompt, output, max_tokens, arrival, deadline, attempts, priority, queue_timeout_ms) = (
+    (prompt, output, max_tokens, arrival, deadline, attempts, priority, queue_timeout_ms, size) = (
         _entry.unpack_from(packed)
     )
+    tenant_at = _entry.size + size
     return QueueEntry(
         request_id=request_id.decode(),
         priority=priority,
-        tenant=packed[_entry.size :].decode(),
+        tenant=packed[tenant_at:].decode(),
         num_prompt_tokens=prompt,
         num_output_tokens=output,
         max_tokens=max_tokens,
@@ -154,6 +156,7 @@ def _queue_entry(request_id: bytes, packed: bytes, now_ms: int) -> QueueEntry:
         remaining_ms=deadline - now_ms if deadline else None,
         attempts=attempts,
         queue_timeout_ms=queue_timeout_ms,
+        prefix_hashes=unpack_ids(packed[_entry.size : tenant_at]),
     )
 
 

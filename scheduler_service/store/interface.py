@@ -24,6 +24,7 @@ class NewRequest:
     max_tokens: int
     timeout_ms: int = 0  # 0 = none
     queue_timeout_ms: int = 0  # longest time it wants to wait in the queue; 0 = any
+    prefix_hashes: tuple[int, ...] = ()  # of the prompt's beginnings: `shared.prefixes`
     max_level_requests: int = 0  # waiting requests of its priority, this one included; 0 = any
     watch: "Watch | None" = None  # None: exempt for good, nobody ever needs to read
 
@@ -57,6 +58,7 @@ class QueueEntry:
     remaining_ms: int | None = None  # until the deadline
     attempts: int = 0
     queue_timeout_ms: int = 0
+    prefix_hashes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

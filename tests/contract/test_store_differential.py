@@ -125,6 +125,7 @@ class Caller:
             tenant=self.source.choice("xyz"),
             queue_timeout_ms=self.source.choice([0, 70]),
             max_level_requests=self.source.choice([0, 0, 0, 2]),
+            prefix_hashes=self.source.choice([(), (1, 2**32 - 1)]),
             max_tokens=self.source.choice([10, 50, 100]),
         )
         return lambda store: store.submit(request)

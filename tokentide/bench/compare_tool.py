@@ -45,6 +45,11 @@ def compare_tool(options: CompareOptions) -> Tool:
 
 def load_settings(options: ServeOptions) -> dict[str, Any]:
     """All that decides what a load is, but for the strategy."""
+    return {**target_settings(options.target), **workload_settings(options)}
+
+
+def workload_settings(options: ServeOptions) -> dict[str, Any]:
+    """The same without the stack that is under load."""
     spec = options.spec
     load: dict[str, Any] = {
         "prompt": spec.prompt_lengths.spec,
@@ -61,7 +66,6 @@ def load_settings(options: ServeOptions) -> dict[str, Any]:
     if options.requests:
         load = {"workload": [request.as_json() for request in options.requests]}
     return {
-        **target_settings(options.target),
         **load,
         "concurrency": None if options.is_open_loop else options.concurrencies[0],
         "temperature": options.sampling.temperature,

@@ -39,6 +39,10 @@ Seed = Annotated[int, typer.Option(help="of the workload; the same seed gives th
 Workload = Annotated[
     Path | None, typer.Option(help="JSON lines: arrival_s, prompt or prompt_ids, max_tokens")
 ]
+StepFile = Annotated[
+    Path | None,
+    typer.Option("--steps", help="a scheduler's --step-file: what it served, as it arrived"),
+]
 SaveWorkload = Annotated[Path | None, typer.Option(help="write the first load's requests there")]
 Temperature = Annotated[float, typer.Option(help="0 = greedy")]
 Warmup = Annotated[

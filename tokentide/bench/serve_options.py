@@ -11,6 +11,7 @@ from tokentide.bench.flags import names, numbers
 from tokentide.bench.load import Sampling
 from tokentide.bench.running import write_report
 from tokentide.bench.serve import MIN_REQUESTS, ServeOptions
+from tokentide.bench.step_file import read_step_workload
 from tokentide.bench.target import TargetSpec, vocabulary_of
 from tokentide.bench.workload import (
     DEFAULT_VOCABULARY,
@@ -48,6 +49,7 @@ class ServeFlags(TargetFlags):
     vocabulary: int | None = None
     seed: int = 0
     workload: Path | None = None
+    steps: Path | None = None  # a scheduler's step file
     save_workload: Path | None = None
     temperature: float = 0.0
     warmup: int | None = None
@@ -59,14 +61,15 @@ class ServeFlags(TargetFlags):
 
 def serve_options(given: ServeFlags) -> ServeOptions:
     target = target_spec(given)
-    requests = tuple(_file_requests(given)) if given.workload else ()
+    spec = _workload_spec(given, target)
+    requests = tuple(_file_requests(given, spec.vocabulary))
     if given.compare_transformers and given.temperature != 0:
         raise ValueError("--compare-transformers compares greedy outputs: --temperature 0")
     return ServeOptions(
         target=target,
         concurrencies=numbers(given.concurrency),
-        is_open_loop=given.rate is not None or _has_arrivals(requests),
-        spec=_workload_spec(given, target),
+        is_open_loop=bool(given.rate is not None or given.steps or _has_arrivals(requests)),
+        spec=spec,
         num_requests=given.num_requests,
         requests=requests,
         warmup=given.warmup,
@@ -120,14 +123,20 @@ def known_vocabulary(target: TargetSpec) -> int:
     return vocabulary_of(target.model_dir or packaged_model_dir()) or DEFAULT_VOCABULARY
 
 
-def _file_requests(given: ServeFlags) -> list[WorkRequest]:
-    assert given.workload is not None
+def _file_requests(given: ServeFlags, vocabulary: int) -> list[WorkRequest]:
+    """Of a file; none if they are to be drawn."""
+    path = given.steps or given.workload
+    if path is None:
+        return []
+    if given.steps is not None and given.workload is not None:
+        raise ValueError("a step file brings its own requests: leave out --workload")
     if given.rate is not None:
-        raise ValueError("a workload file brings its own arrivals: leave out --rate")
+        kind = "step" if given.steps else "workload"
+        raise ValueError(f"a {kind} file brings its own arrivals: leave out --rate")
     try:
-        return read_workload(given.workload)
+        return read_step_workload(path, vocabulary) if given.steps else read_workload(path)
     except OSError as error:
-        raise ValueError(f"{given.workload}: {error.strerror}") from error
+        raise ValueError(f"{path}: {error.strerror}") from error
 
 
 def _has_arrivals(requests: tuple[WorkRequest, ...]) -> bool:

@@ -31,6 +31,7 @@ def compare(
     vocabulary: flags.Vocabulary = None,
     seed: flags.Seed = 0,
     workload: flags.Workload = None,
+    steps: flags.StepFile = None,
     save_workload: flags.SaveWorkload = None,
     temperature: flags.Temperature = 0.0,
     warmup: flags.Warmup = None,

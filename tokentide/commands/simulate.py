@@ -2,7 +2,6 @@
 
 import shlex
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import typer
 
@@ -13,16 +12,14 @@ from tokentide.bench.strategies import parse_strategy
 from tokentide.bench.summary import table_of
 from tokentide.bench.workload import DEFAULT_VOCABULARY
 from tokentide.simulator.load import SimulatedSetup
-from tokentide.simulator.recording import read_steps, workload_of
 from tokentide.simulator.report import SimulateOptions, run_simulate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateFlags:
     profile: str
-    strategy: str = "continuous"
+    strategy: str = ""  # empty: as the scheduler's own setting says
     num_workers: int = 1
-    steps: Path | None = None  # a scheduler's step file, as the workload
     serve: ServeFlags
 
 
@@ -37,20 +34,17 @@ def run_simulation(given: SimulateFlags, *, as_json: bool) -> None:
 
 def simulate_options(given: SimulateFlags) -> SimulateOptions:
     """Raises ValueError, SettingError with one line."""
-    named = parse_strategy(given.strategy)
+    named = parse_strategy(given.strategy) if given.strategy else None
     setup = SimulatedSetup.of_args(
         load_profile(given.profile),
         worker_args=shlex.split(given.serve.worker_args),
         scheduler_args=shlex.split(given.serve.scheduler_args),
-        strategy=named.settings,
+        strategy=named.settings if named else None,
         num_workers=given.num_workers,
     )
     # Without a vocabulary the packaged model's would be asked for, and that model fetched.
     serve = replace(given.serve, vocabulary=given.serve.vocabulary or DEFAULT_VOCABULARY)
     options = serve_options(serve)
-    if given.steps is not None:
-        if given.serve.workload is not None or given.serve.rate is not None:
-            raise ValueError("a step file brings its own requests and arrivals")
-        requests = tuple(workload_of(read_steps(given.steps)))
-        options = replace(options, requests=requests, is_open_loop=True)
-    return SimulateOptions(setup=setup, strategy_label=named.label, serve=options)
+    return SimulateOptions(
+        setup=setup, strategy_label=named.label if named else setup.strategy.name, serve=options
+    )

@@ -18,8 +18,12 @@ def simulate(
         str, typer.Option(help="device and model: a packaged profile's name, or a file")
     ],
     strategy: Annotated[
-        str, typer.Option(help="as continuous, static:8, dynamic:16:max_queue_delay_ms=50")
-    ] = "continuous",
+        str,
+        typer.Option(
+            help="as continuous, static:8, dynamic:16:max_queue_delay_ms=50; "
+            "empty: the scheduler's own setting"
+        ),
+    ] = "",
     workers: Annotated[int, typer.Option(min=1, help="how many")] = 1,
     worker_args: flags.WorkerArgs = "",
     scheduler_args: flags.SchedulerArgs = "",
@@ -35,9 +39,7 @@ def simulate(
     vocabulary: flags.Vocabulary = None,
     seed: flags.Seed = 0,
     workload: flags.Workload = None,
-    steps: Annotated[
-        Path | None, typer.Option(help="a scheduler's --step-file: what it served, as it arrived")
-    ] = None,
+    steps: flags.StepFile = None,
     save_workload: flags.SaveWorkload = None,
     cut_s: flags.Cut = 0.0,
     repeat: flags.Repeat = 1,
@@ -59,7 +61,6 @@ def simulate(
         "profile": profile,
         "strategy": strategy,
         "num_workers": workers,
-        "steps": steps,
     }
     run_simulation(SimulateFlags(**named, serve=serve), as_json=as_json)
 

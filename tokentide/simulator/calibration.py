@@ -18,6 +18,7 @@ from shared.profiles import Overheads, Profile
 from tokentide.bench.load import OK, Observation, Sampling, send
 from tokentide.bench.serve import Progress
 from tokentide.bench.statistics import median
+from tokentide.bench.target import load_average
 from tokentide.bench.workload import WorkloadSpec, WorkRequest, make_workload
 from tokentide.client import Client
 from tokentide.commands.operations_client import OperationsClient
@@ -197,6 +198,7 @@ def _fitted(
         costs=costs,
         overheads=_overheads(seen, totals),
         sources={
+            "machine": f"load average where the loads came from: {load_average()}",
             "costs": f"`tokentide profile` at {when}: {report.num_samples} steps, relative error "
             f"median {report.median_error:.3f}, p95 {report.p95_error:.3f}",
             "overheads": "gap, planning, commit: measured means; way of a plan or a result: assumed "

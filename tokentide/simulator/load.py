@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from scheduler_service.config import SchedulerSettings
 from scheduler_service.driver_values import StepTotals
 from scheduler_service.planning.snapshot import Limits
+from shared.errors import SettingError
 from shared.profiles import Profile
 from shared.strategy import StrategySettings
 from tokentide.bench.load import Observation
@@ -44,16 +45,38 @@ class SimulatedSetup:
         strategy: StrategySettings | None = None,
         num_workers: int = 1,
     ) -> "SimulatedSetup":
-        """Raises SettingError: what the services would refuse, too."""
+        """`strategy` None: as the scheduler's own setting says. Raises SettingError: what the services
+        would refuse, too."""
         worker = WorkerSettings.read(["--simulate", profile.name, *worker_args], environment={})
         check_simulated(worker)
+        scheduler = SchedulerSettings.read(scheduler_args, environment={})
+        if strategy is not None and "strategy" in scheduler.model_fields_set:
+            raise SettingError("two strategies: leave out the scheduler's own --strategy")
         return cls(
             profile=profile,
             worker=worker,
-            scheduler=SchedulerSettings.read(scheduler_args, environment={}),
-            strategy=strategy or StrategySettings(),
+            scheduler=scheduler,
+            strategy=strategy or StrategySettings.parse(scheduler.strategy),
             num_workers=num_workers,
         )
+
+    def __post_init__(self) -> None:
+        """As `SetStrategy` refuses them. Raises SettingError."""
+        size, limits = self.strategy.largest_batch, self.limits()
+        max_sequences = min(
+            self.strategy.max_sequences or limits.max_sequences, self.worker.max_sequences
+        )
+        if size > self.scheduler.claim_window:
+            window = self.scheduler.claim_window
+            raise SettingError(
+                f"a batch of {size} is more than a driver sees (--claim-window {window})"
+            )
+        if size > max_sequences:
+            raise SettingError(
+                f"a batch of {size} is more than may run (max_sequences {max_sequences})"
+            )
+        if self.strategy.preserve_ordering and self.num_workers > 1:
+            raise SettingError("preserve_ordering: answers of several workers have no common order")
 
     def engine(self) -> SimulatedEngine:
         tokenizer = TokenizerFacts(

@@ -70,6 +70,7 @@ class Simulation:
         self._tell: Callable[[Observation], None] = _tell_nobody
         self._num_open = 0
         self._is_news = [False] * len(drivers)  # something may have changed a driver's plan
+        self._wakes_ns = [0] * len(drivers)  # the last wake that each has asked for
         self.observations: list[Observation] = []
         self.totals_at_cut: StepTotals | None = None
 
@@ -198,10 +199,16 @@ class Simulation:
             self._expire(driver, now_ns)
             if end_ns is None:
                 self._is_news[number] = False
-                if driver.wake_ns is not None:
-                    self._push(max(driver.wake_ns, now_ns + 1), _Event.WAKE, number)
+                self._wake(number, now_ns)
                 return
             self._push(end_ns, _Event.RESULT, number)
+
+    def _wake(self, number: int, now_ns: int) -> None:
+        """Once for each time asked for: every submit asks again while a batch forms."""
+        wake_ns = self._drivers[number].wake_ns
+        if wake_ns is not None and wake_ns != self._wakes_ns[number]:
+            self._wakes_ns[number] = wake_ns
+            self._push(max(wake_ns, now_ns + 1), _Event.WAKE, number)
 
     def _expire(self, driver: SimulatedDriver, now_ns: int) -> None:
         for request in driver.rejected:

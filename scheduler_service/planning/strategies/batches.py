@@ -113,7 +113,10 @@ def _begin(
 def _let_in(draft: Draft, request: WaitingRequest, block_size: int) -> None:
     """All come in at once, also those whose first tokens this step cannot hold."""
     num_blocks = admission.admission_blocks(request, block_size)
-    num_tokens = (draft.chunk_for(request.num_tokens) or 0) if draft.tokens_left > 0 else 0
+    num_cached = draft.expected_cached_tokens(request)
+    num_new = request.num_tokens - num_cached
+    num_tokens = (draft.chunk_for(num_new) or 0) if draft.tokens_left > 0 else 0
     if num_tokens:
-        draft.take(num_tokens, request.num_tokens, num_blocks)
-    draft.claims.append(PlannedClaim(request.request_id, num_tokens, num_blocks))
+        draft.take(num_tokens, num_new, num_blocks)
+    draft.claims.append(PlannedClaim(request.request_id, num_tokens, num_blocks, num_cached))
+    draft.note_prefixes(request, num_cached + num_tokens)

@@ -78,7 +78,9 @@ class _Door:
             return SkipReason.OVER_TOKEN_BUDGET
         if self._lacks_blocks(request):
             return SkipReason.NO_FREE_BLOCKS
-        if self._draft.chunk_for(request.num_tokens) is None:
+        if self._draft.awaits_prefix(request):
+            return SkipReason.AWAITS_PREFIX
+        if self._draft.chunk_for(self._num_new_tokens(request)) is None:
             return self._draft.cut_reason
         return None
 
@@ -94,18 +96,25 @@ class _Door:
         return is_short or admission.most_blocks(request, block_size) > self._unpromised_blocks
 
     def let_in(self, request: WaitingRequest) -> None:
-        num_tokens = self._draft.chunk_for(request.num_tokens)
+        num_new_tokens = self._num_new_tokens(request)
+        num_tokens = self._draft.chunk_for(num_new_tokens)
         assert num_tokens, f"{request.request_id} is let in without tokens"
         num_blocks = admission.admission_blocks(request, self._snapshot.block_size)
         if self._growth is not None:
             self._growth += admission.will_grow(request, num_blocks, self._snapshot.block_size)
-        self._draft.take(num_tokens, request.num_tokens, num_blocks)
-        self._draft.claims.append(PlannedClaim(request.request_id, num_tokens, num_blocks))
+        self._draft.take(num_tokens, num_new_tokens, num_blocks)
+        num_cached = request.num_tokens - num_new_tokens
+        claim = PlannedClaim(request.request_id, num_tokens, num_blocks, num_cached)
+        self._draft.claims.append(claim)
+        self._draft.note_prefixes(request, num_cached + num_tokens)
         self._draft.bypassed += self._blocked
         self._num_sequences += 1
         self._passes_left -= 1
         self.is_isolated = request.is_suspect
         self._unpromised_blocks -= admission.most_blocks(request, self._snapshot.block_size)
+
+    def _num_new_tokens(self, request: WaitingRequest) -> int:
+        return request.num_tokens - self._draft.expected_cached_tokens(request)
 
     def leave_blocked(self, request: WaitingRequest) -> None:
         passes_left = self._snapshot.limits.max_bypasses - request.num_bypasses

@@ -13,8 +13,12 @@ from scheduler_service.planning.snapshot import (
     Skipped,
     SkipReason,
     Snapshot,
+    WaitingRequest,
 )
+from shared.prefixes import PREFIX_LENGTHS, longest_known
 from shared.strategy import WHOLE_PREFILL
+
+WORTH_WAITING_TOKENS = 64  # of a shared beginning: less is computed twice sooner than waited for
 
 
 class Draft:
@@ -32,8 +36,38 @@ class Draft:
         self.chunks: list[PlannedChunk] = []
         self.claims: list[PlannedClaim] = []
         self.preemptions: list[str] = []
+        self._known_here: set[int] = set()  # beginnings that this step's claims bring
+        self._coming_here: set[int] = set()
         self.skipped: list[Skipped] = []
         self.bypassed: list[str] = []
+
+    def expected_cached_tokens(self, request: WaitingRequest) -> int:
+        """Tokens that the prefix cache should bring, whole blocks of them."""
+        if not request.prefix_hashes:
+            return 0
+        block_size = self._snapshot.block_size
+        return longest_known(request.prefix_hashes, self._is_known) // block_size * block_size
+
+    def _is_known(self, prefix_hash: int) -> bool:
+        return prefix_hash in self._snapshot.known_prefixes or prefix_hash in self._known_here
+
+    def _is_known_soon(self, prefix_hash: int) -> bool:
+        is_coming = (
+            prefix_hash in self._snapshot.coming_prefixes or prefix_hash in self._coming_here
+        )
+        return is_coming or self._is_known(prefix_hash)
+
+    def note_prefixes(self, request: WaitingRequest, num_tokens: int) -> None:
+        """It comes in, and this step computes so many of its first tokens, cached ones included."""
+        for length, prefix_hash in zip(PREFIX_LENGTHS, request.prefix_hashes, strict=False):
+            (self._known_here if length <= num_tokens else self._coming_here).add(prefix_hash)
+
+    def awaits_prefix(self, request: WaitingRequest) -> bool:
+        """A live prompt will soon have computed much more of its beginning than is there now."""
+        if not (self._snapshot.coming_prefixes or self._coming_here) or not request.prefix_hashes:
+            return False
+        soon = longest_known(request.prefix_hashes, self._is_known_soon)
+        return soon - self.expected_cached_tokens(request) >= WORTH_WAITING_TOKENS
 
     def skip(self, request_id: str, reason: SkipReason, count: int = 1) -> None:
         self.skipped.append(Skipped(request_id, reason, count))

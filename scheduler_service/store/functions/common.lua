@@ -34,7 +34,7 @@ local QUARANTINE_S = 86400 -- a quarantined request is kept that long
 local ADOPTED_GRACE_MS = 30000 -- what the store has lost waits so long, twice, for a reader
 local SCAN_LIMIT = 1024 -- waiting requests looked at for a window, where some do not fit the worker
 local PRIORITY_STEP = 1099511627776 -- 2^40 arrivals before priorities would mix
-local ENTRY = "<I4I4I4I8I8I4i4I4"
+local ENTRY = "<I4I4I4I8I8I4i4I4I4"
 
 -- Redis formats large numbers in Lua differently from version to version: we do it ourselves.
 local function int(number)
@@ -92,7 +92,8 @@ end
 
 local function pack_entry(record, num_output_tokens)
   return struct.pack(ENTRY, record.num_prompt_tokens, num_output_tokens, record.max_tokens, record.arrival,
-    record.deadline, record.attempts, record.priority, record.queue_timeout) .. record.tenant
+    record.deadline, record.attempts, record.priority, record.queue_timeout, #record.prefix_hashes)
+    .. record.prefix_hashes .. record.tenant
 end
 
 local function enter_queue(call, id, rank, record, num_output_tokens)
@@ -239,11 +240,11 @@ local function return_to_queue(call, id, incarnation, more_attempts)
   end
   local key = call.p .. "request:" .. id
   local r = redis.call("HMGET", key, "num_prompt_tokens", "max_tokens", "arrival", "deadline", "attempts", "priority",
-    "tenant", "rank", "queue_timeout", "batch")
+    "tenant", "rank", "queue_timeout", "batch", "prefix_hashes")
   local record = {
     num_prompt_tokens = tonumber(r[1]), max_tokens = tonumber(r[2]), arrival = tonumber(r[3]),
     deadline = tonumber(r[4]), attempts = tonumber(r[5]) + more_attempts, priority = tonumber(r[6]), tenant = r[7],
-    queue_timeout = tonumber(r[9] or 0),
+    queue_timeout = tonumber(r[9] or 0), prefix_hashes = r[11] or "",
   }
   if more_attempts > 0 and record.attempts >= QUARANTINE_ATTEMPTS then
     redis.call("HSET", key, "attempts", int(record.attempts))

@@ -21,7 +21,8 @@ end
 
 -- ARGV  retention_s, marker, max requests, max tokens, lease_ms, id, payload hash, payload, priority, tenant, prompt
 --       tokens, max_tokens, timeout_ms, then of the watch: replica, nonce, grace_ms ("" in all three: exempt), then
---       queue_timeout_ms, and how many requests of this priority may wait (0: any number)
+--       queue_timeout_ms, how many requests of this priority may wait (0: any number), and the hashes of the prompt's
+--       beginnings (u32 little-endian each)
 -- returns  {"created", payload} | {"present", payload} | {"conflict"} | {"full", waiting, waiting tokens}
 local function submit(keys, args)
   local call = open_call(keys, args)
@@ -58,12 +59,13 @@ local function submit(keys, args)
   redis.call("HSET", key, "status", "waiting", "payload_hash", args[7], "payload", args[8], "priority", args[9],
     "tenant", args[10], "num_prompt_tokens", args[11], "max_tokens", args[12], "rank", rank, "arrival", int(call.now),
     "deadline", int(deadline), "attempts", "0", "counter", "0", "worker", "", "exempt", has_watch and "0" or "1",
-    "queue_timeout", args[17])
+    "queue_timeout", args[17], "prefix_hashes", args[19])
   if has_watch then set_watch(call, id, args[14], args[15], args[16], args[5]) end
   redis.call("HINCRBY", call.p .. "tenants", args[10], 1)
   enter_queue(call, id, rank, {
     num_prompt_tokens = tonumber(args[11]), max_tokens = tonumber(args[12]), arrival = call.now, deadline = deadline,
     attempts = 0, priority = tonumber(args[9]), tenant = args[10], queue_timeout = tonumber(args[17]),
+    prefix_hashes = args[19],
   }, 0)
   seal(call)
   return {"created", args[8]}

@@ -50,6 +50,7 @@ def test_every_command_is_listed():
         "model",
         "health",
         "bench",
+        "advise",
     ):
         assert f"  {name} " in shown
 

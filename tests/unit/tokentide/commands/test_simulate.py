@@ -72,7 +72,7 @@ def test_a_recorded_workload_is_simulated_as_it_arrived(tmp_path):
 
 
 def test_a_step_file_brings_its_own_requests():
-    with pytest.raises(ValueError, match="its own requests"):
+    with pytest.raises(ValueError, match="its own arrivals"):
         simulate_options(
-            SimulateFlags(profile=PROFILE, steps=Path("x"), serve=ServeFlags(rate=1.0))
+            SimulateFlags(profile=PROFILE, serve=ServeFlags(rate=1.0, steps=Path("x")))
         )

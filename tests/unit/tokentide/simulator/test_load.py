@@ -1,9 +1,10 @@
-"""What a simulated setup takes from the flags of services, and how fast simulating is."""
+"""What a simulated setup takes from the flags of services, and refuses."""
 
 import pytest
 from simulated_loads import make_profile
 
 from shared.errors import SettingError
+from shared.strategy import StrategySettings
 from tokentide.simulator.load import SimulatedSetup
 
 
@@ -21,8 +22,27 @@ def test_flags_of_services_mean_the_same_as_for_real_ones():
 
 @pytest.mark.parametrize(
     "flags",
-    [{"worker_args": ["--dtype", "float32"]}, {"scheduler_args": ["--no-such-flag", "1"]}],
+    [
+        {"worker_args": ["--dtype", "float32"]},
+        {"scheduler_args": ["--no-such-flag", "1"]},
+        {"strategy": StrategySettings(name="static", batch_size=65)},
+        {
+            "strategy": StrategySettings(name="static", batch_size=9),
+            "scheduler_args": ["--max-sequences", "8"],
+        },
+        {"strategy": StrategySettings(), "scheduler_args": ["--strategy", "static"]},
+        {
+            "strategy": StrategySettings(name="dynamic", preserve_ordering=True),
+            "num_workers": 2,
+        },
+    ],
 )
 def test_what_services_refuse_is_refused(flags):
     with pytest.raises(SettingError):
         SimulatedSetup.of_args(make_profile(), **flags)
+
+
+def test_without_a_strategy_the_schedulers_own_holds():
+    setup = SimulatedSetup.of_args(make_profile(), scheduler_args=["--strategy", "static"])
+
+    assert setup.strategy.name == "static"

@@ -1,0 +1,72 @@
+"""The best of those that meet the SLO; where none does, the closest."""
+
+import pytest
+from advice import make_candidate, places_of
+
+from tokentide.advisor.figures import Slo
+from tokentide.advisor.judging import GOODPUT, Judge, front
+
+
+def test_the_most_tokens_within_the_slo_win() -> None:
+    judge = Judge(slo=Slo(itl_s=0.1))
+    candidates = [
+        make_candidate(1, 100, itl_s=0.05),
+        make_candidate(2, 300, itl_s=0.15),
+        make_candidate(3, 200, itl_s=0.09),
+    ]
+
+    assert places_of(judge.ranked(candidates)) == [3, 1, 2]
+
+
+def test_where_none_meets_it_the_closest_comes_first() -> None:
+    judge = Judge(slo=Slo(ttft_s=0.1, itl_s=0.1))
+    candidates = [
+        make_candidate(1, 500, ttft_s=0.9, itl_s=0.05),
+        make_candidate(2, 100, ttft_s=0.2, itl_s=0.05),
+        make_candidate(3, 300, ttft_s=0.05, itl_s=0.4),
+    ]
+
+    ranked = judge.ranked(candidates)
+
+    assert places_of(ranked) == [2, 3, 1]
+    assert not judge.meets(ranked[0].figures)
+
+
+def test_of_those_that_a_simulation_does_not_tell_apart_the_quicker_wins() -> None:
+    judge = Judge(slo=Slo(itl_s=0.1))
+    candidates = [
+        make_candidate(1, 100.5, itl_s=0.09),
+        make_candidate(2, 100.0, itl_s=0.04),
+        make_candidate(3, 98.0, itl_s=0.01),
+    ]
+
+    assert places_of(judge.ranked(candidates)) == [2, 1, 3]
+
+
+def test_goodput_counts_requests_that_meet_it_whatever_the_whole_load_does() -> None:
+    judge = Judge(slo=Slo(itl_s=0.1), objective=GOODPUT)
+    candidates = [
+        make_candidate(1, 500, itl_s=0.05, goodput_per_s=1.0),
+        make_candidate(2, 100, itl_s=0.15, goodput_per_s=2.0),
+        make_candidate(3, 900, itl_s=0.15, goodput_per_s=0.0),
+    ]
+
+    assert places_of(judge.ranked(candidates)) == [2, 1, 3]
+    assert not judge.meets(candidates[2].figures)
+
+
+def test_an_unknown_objective_is_refused() -> None:
+    with pytest.raises(ValueError, match="none of: throughput, goodput"):
+        Judge(slo=Slo(), objective="luck")
+
+
+def test_the_front_has_those_that_no_other_beats_in_all_three() -> None:
+    candidates = [
+        make_candidate(1, 100, ttft_s=0.1, itl_s=0.05),
+        make_candidate(2, 200, ttft_s=0.2, itl_s=0.06),
+        make_candidate(3, 150, ttft_s=0.3, itl_s=0.07),
+        make_candidate(4, 90, ttft_s=0.3, itl_s=0.01),
+        make_candidate(5, 200.5, ttft_s=0.2, itl_s=0.06),
+    ]
+
+    assert places_of(front(candidates)) == [2, 1, 4], "the fifth is the second, within 1 %"
