@@ -18,6 +18,7 @@ from torch import Tensor
 from worker_service.engine.kernels import structures
 from worker_service.engine.kernels.kernels import Kernels, StepTables
 from worker_service.engine.kernels.packing import PackedWeight
+from worker_service.engine.kernels.shared_keys import max_members, share_units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +97,7 @@ class LlamaForward:
         self._layers = self._bind_layers()
         self._model = self._bind_model()
         self._workspace = torch.empty(0)  # float32
+        self._max_members = max_members(kernels.lanes, weights.num_heads, weights.num_kv_heads)
 
     def forward(self, step: StepIndices) -> tuple[Tensor, Tensor]:
         """logits_RV float32, and is_finite_T (bool): whether the last layer came out as numbers.
@@ -107,6 +109,13 @@ class LlamaForward:
         logits_RV = torch.empty(num_samples, self._weights.head.columns)  # float32
         is_finite_T = torch.empty(num_tokens, dtype=torch.bool)
         tables = step.tables
+        units = share_units(
+            tables.block_table_BM.numpy(),
+            tables.count_B.numpy(),
+            tables.start_B.numpy(),
+            block_size=self._caches[0][0].shape[1],
+            most=self._max_members,
+        )
         block = structures.Step(
             step.token_ids_T.data_ptr(),
             step.position_T.data_ptr(),
@@ -117,6 +126,7 @@ class LlamaForward:
             tables.first_B.data_ptr(),
             tables.count_B.data_ptr(),
             tables.start_B.data_ptr(),
+            *units.addresses(),
             step.sample_token_R.data_ptr(),
             *self._make_room(num_tokens),
             logits_RV.data_ptr(),
@@ -124,6 +134,7 @@ class LlamaForward:
             num_tokens,
             len(tables.block_table_BM),
             num_samples,
+            len(units),
             tables.block_table_BM.stride(0),
         )
         self._kernels.forward(self._model, block)

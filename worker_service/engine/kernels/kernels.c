@@ -358,6 +358,10 @@ struct attention {
     const int32_t *first;       /* [B] first token of the sequence in this step */
     const int32_t *count;       /* [B] its tokens in this step */
     const int32_t *start;       /* [B] position of the first of them */
+    /* Units of work: sequences order[unit_first[u]], unit_count[u] of them, whose first unit_shared[u]
+     * keys lie in the same blocks. More than one: decodes, and a multiple of KEY_BLOCK keys. */
+    const int32_t *order, *unit_first, *unit_count, *unit_shared;
+    int64_t num_units;
     int64_t query_stride, out_stride, table_stride;
     int64_t num_sequences, num_heads, num_kv_heads, width, block_size;
     int64_t window; /* a query sees so many keys, its own included; 0 = all */
@@ -377,7 +381,15 @@ struct task {
     const struct attention *a;
     int64_t sequence, row, num_rows, head, last_head;
     int64_t lanes; /* LANES for few, 2 * LANES for many */
+    const int32_t *members; /* decodes whose rows lie side by side; null: rows of one sequence */
 };
+
+/* The token that a row of a task is a head of. */
+INLINE int64_t token_of(const struct task *task, int64_t row) {
+    const struct attention *a = task->a;
+    const int64_t index = row / (a->num_heads / a->num_kv_heads);
+    return task->members ? a->first[task->members[index]] : a->first[task->sequence] + index;
+}
 
 struct keys {
     int64_t first, last; /* positions in the sequence */
@@ -629,7 +641,7 @@ static void load_queries(const struct task *task, struct attention_state *state)
         float *query = state->query + head * a->width * lanes;
         for (int64_t lane = 0; lane < task->num_rows; lane++) {
             const int64_t row = task->row + lane;
-            const int64_t token = a->first[task->sequence] + row / group;
+            const int64_t token = token_of(task, row);
             const float *from = a->query + token * a->query_stride +
                                 ((task->head + head) * group + row % group) * a->width;
             for (int64_t d = 0; d < a->width; d++) query[d * lanes + lane] = from[d] * a->scaling;
@@ -648,7 +660,7 @@ static void store_outputs(const struct task *task, const struct attention_state 
     for (int64_t head = 0; head < task->last_head - task->head; head++)
         for (int64_t lane = 0; lane < task->num_rows; lane++) {
             const int64_t row = task->row + lane;
-            const int64_t token = a->first[task->sequence] + row / group;
+            const int64_t token = token_of(task, row);
             const float *out = state->out + head * a->width * lanes + lane * row_stride;
             float *to = a->out + token * a->out_stride +
                         ((task->head + head) * group + row % group) * a->width;
@@ -677,36 +689,116 @@ static struct keys block_at(int64_t first, int64_t limit) {
     return (struct keys){.first = first, .last = end < limit ? end : limit};
 }
 
-static void attend(const struct task *task) {
-    struct attention_state state;
+/* Where a task begins, what it sees, and which rows see less. */
+struct reach {
+    int64_t oldest_query, newest_query, first;
+};
+
+static struct reach reach_of(const struct task *task) {
     const struct attention *a = task->a;
     const int64_t group = a->num_heads / a->num_kv_heads, start = a->start[task->sequence];
     const int64_t oldest_query = start + task->row / group;
     const int64_t newest_query = start + (task->row + task->num_rows - 1) / group;
-    const int64_t limit = newest_query + 1, head_offset = task->head * a->width;
-    const int is_windowed = a->window && oldest_query >= a->window, is_few = task->lanes == LANES;
-    struct keys block = block_at(is_windowed ? oldest_query - a->window + 1 : 0, limit);
-    find_places(a, task->sequence, block, state.place);
-    if (is_few)
-        fetch(a->keys + head_offset, a->values + head_offset, state.place, block.last - block.first,
-              (task->last_head - task->head) * a->width);
-    load_queries(task, &state);
+    const int is_windowed = a->window && oldest_query >= a->window;
+    return (struct reach){oldest_query, newest_query, is_windowed ? oldest_query - a->window + 1 : 0};
+}
+
+static void load_positions(const struct task *task, struct attention_state *state) {
+    const struct attention *a = task->a;
+    const int64_t group = a->num_heads / a->num_kv_heads, start = a->start[task->sequence];
+    const int64_t newest_query = reach_of(task).newest_query;
     for (int64_t lane = 0; lane < 2 * LANES; lane++)
-        state.position[lane] =
+        state->position[lane] =
             (int32_t)(lane < task->num_rows ? start + (task->row + lane) / group : newest_query);
+}
+
+/* All blocks of keys from `first` on; the queries are loaded. */
+static void attend_from(const struct task *task, struct attention_state *state, int64_t first) {
+    const struct attention *a = task->a;
+    const struct reach reach = reach_of(task);
+    const int64_t limit = reach.newest_query + 1;
+    const int is_few = task->lanes == LANES;
+    struct keys block = block_at(first, limit);
+    find_places(a, task->sequence, block, state->place);
     while (block.first < limit) {
         const struct keys next = block_at(block.last, limit);
-        find_places(a, task->sequence, next, state.next_place);
-        block.is_masked = block.last - 1 > oldest_query ||
-                          (a->window && newest_query - a->window >= block.first);
+        find_places(a, task->sequence, next, state->next_place);
+        block.is_masked = block.last - 1 > reach.oldest_query ||
+                          (a->window && reach.newest_query - a->window >= block.first);
         if (is_few)
             for (int64_t head = task->head; head < task->last_head; head++)
-                attend_block_few(task, &state, head, block, next.last - next.first);
-        else attend_block_many(task, &state, block);
-        memcpy(state.place, state.next_place, sizeof state.place);
+                attend_block_few(task, state, head, block, next.last - next.first);
+        else attend_block_many(task, state, block);
+        memcpy(state->place, state->next_place, sizeof state->place);
         block = next;
     }
-    store_outputs(task, &state);
+    store_outputs(task, state);
+}
+
+/* Asks for the first block of keys before anything else is done. */
+static void fetch_first(const struct task *task, struct attention_state *state, int64_t first) {
+    const struct attention *a = task->a;
+    const struct keys block = block_at(first, reach_of(task).newest_query + 1);
+    const int64_t head_offset = task->head * a->width;
+    find_places(a, task->sequence, block, state->place);
+    fetch(a->keys + head_offset, a->values + head_offset, state->place, block.last - block.first,
+          (task->last_head - task->head) * a->width);
+}
+
+static void attend(const struct task *task) {
+    struct attention_state state;
+    const int64_t first = reach_of(task).first;
+    if (task->lanes == LANES) fetch_first(task, &state, first);
+    load_queries(task, &state);
+    load_positions(task, &state);
+    attend_from(task, &state, first);
+}
+
+/* One member's rows out of the lanes that its fellows share, as a decode of its own has them. */
+static void take_rows(const struct task *all, const struct attention_state *shared, int64_t lane,
+                      const struct task *own, struct attention_state *state) {
+    const int64_t width = all->a->width;
+    memset(state->query, 0, width * LANES * sizeof(float));
+    for (int64_t row = 0; row < LANES; row++) {
+        state->maximum[row] = LOW;
+        state->total[row] = 0;
+    }
+    for (int64_t row = 0; row < own->num_rows; row++) {
+        state->maximum[row] = shared->maximum[lane + row];
+        state->total[row] = shared->total[lane + row];
+        for (int64_t d = 0; d < width; d++) {
+            state->query[d * LANES + row] = shared->query[d * 2 * LANES + lane + row];
+            state->out[row * width + d] = shared->out[d * 2 * LANES + lane + row];
+        }
+    }
+}
+
+/* Decodes whose first keys are the same ones: these are read once for all of them, many rows side by
+ * side; then each goes on alone. The sums of each row are those that it would have by itself. */
+static void attend_together(const struct attention *a, const int32_t *members, int64_t num_members,
+                            int64_t num_shared, int64_t head) {
+    struct attention_state shared, state;
+    const int64_t group = a->num_heads / a->num_kv_heads;
+    const struct task all = {
+        .a = a, .sequence = members[0], .num_rows = num_members * group, .head = head,
+        .last_head = head + 1, .lanes = 2 * LANES, .members = members,
+    };
+    load_queries(&all, &shared);
+    for (int64_t first = 0; first < num_shared; first += KEY_BLOCK) {
+        const struct keys block = {first, first + KEY_BLOCK, 0};
+        find_places(a, members[0], block, shared.place);
+        attend_block_many(&all, &shared, block);
+    }
+    for (int64_t i = 0; i < num_members; i++) {
+        const struct task own = {
+            .a = a, .sequence = members[i], .num_rows = group, .head = head,
+            .last_head = head + 1, .lanes = LANES,
+        };
+        fetch_first(&own, &state, num_shared);
+        take_rows(&all, &shared, i * group, &own, &state);
+        load_positions(&own, &state);
+        attend_from(&own, &state, num_shared);
+    }
 }
 
 /* Heads of one task: those of a token lie side by side in memory, so read them together, unless
@@ -717,35 +809,50 @@ static int64_t heads_together(const struct attention *a, int64_t rows, int size)
     return heads < a->num_kv_heads ? heads : a->num_kv_heads;
 }
 
+/* The tasks of one sequence: tiles of its rows, times groups of heads. */
+static int64_t num_tasks_of(const struct attention *a, int64_t sequence, int size) {
+    const int64_t rows = a->count[sequence] * (a->num_heads / a->num_kv_heads);
+    const int64_t heads = heads_together(a, rows, size);
+    return (rows + PANEL - 1) / PANEL * ((a->num_kv_heads + heads - 1) / heads);
+}
+
+static void attend_alone(const struct attention *a, int64_t sequence, int size, int64_t index) {
+    const int64_t rows = a->count[sequence] * (a->num_heads / a->num_kv_heads);
+    const int64_t heads = heads_together(a, rows, size), tiles = (rows + PANEL - 1) / PANEL;
+    /* long tiles first */
+    const int64_t row = (tiles - 1 - index % tiles) * PANEL, head = index / tiles * heads;
+    const int64_t num_rows = rows - row < PANEL ? rows - row : PANEL;
+    const struct task task = {
+        .a = a,
+        .sequence = sequence,
+        .row = row,
+        .num_rows = num_rows,
+        .head = head,
+        .last_head = head + heads < a->num_kv_heads ? head + heads : a->num_kv_heads,
+        .lanes = num_rows <= LANES ? LANES : 2 * LANES,
+    };
+    attend(&task);
+}
+
 static void attention_phase(struct member *me, const void *job) {
     const struct attention *a = job;
-    const int64_t group = a->num_heads / a->num_kv_heads;
-    int64_t sequence = 0, before = 0; /* tasks of the sequences before this one */
-    long task_index, end;
-    while (sequence < a->num_sequences && take(me, INT64_MAX / 2, 1, &task_index, &end)) {
-        for (; sequence < a->num_sequences; sequence++) {
-            const int64_t rows = a->count[sequence] * group;
-            const int64_t heads = heads_together(a, rows, me->size);
-            const int64_t parts = (a->num_kv_heads + heads - 1) / heads;
-            const int64_t tiles = (rows + PANEL - 1) / PANEL;
-            const int64_t index = task_index - before;
-            if (index < tiles * parts) {
-                /* long tiles first */
-                const int64_t row = (tiles - 1 - index % tiles) * PANEL, head = index / tiles * heads;
-                const int64_t num_rows = rows - row < PANEL ? rows - row : PANEL;
-                const struct task task = {
-                    .a = a,
-                    .sequence = sequence,
-                    .row = row,
-                    .num_rows = num_rows,
-                    .head = head,
-                    .last_head = head + heads < a->num_kv_heads ? head + heads : a->num_kv_heads,
-                    .lanes = num_rows <= LANES ? LANES : 2 * LANES,
-                };
-                attend(&task);
+    const int has_units = a->num_units && !a->window;
+    const int64_t num_units = has_units ? a->num_units : a->num_sequences;
+    int64_t unit = 0, before = 0; /* tasks of the units before this one */
+    long task, end;
+    while (unit < num_units && take(me, INT64_MAX / 2, 1, &task, &end)) {
+        for (; unit < num_units; unit++) {
+            const int64_t count = has_units ? a->unit_count[unit] : 1;
+            const int32_t *members = has_units ? a->order + a->unit_first[unit] : 0;
+            const int64_t sequence = has_units ? members[0] : unit;
+            const int64_t tasks = count > 1 ? a->num_kv_heads : num_tasks_of(a, sequence, me->size);
+            const int64_t index = task - before;
+            if (index < tasks) {
+                if (count > 1) attend_together(a, members, count, a->unit_shared[unit], index);
+                else attend_alone(a, sequence, me->size, index);
                 break;
             }
-            before += tiles * parts;
+            before += tasks;
         }
     }
 }
@@ -948,11 +1055,12 @@ struct step {
     const int64_t *token_ids, *position, *slot; /* [T] */
     const float *cosine, *sine;                 /* [P, D / 2] */
     const int32_t *block_table, *first, *count, *start;
+    const int32_t *order, *unit_first, *unit_count, *unit_shared;
     const int64_t *sample_token;                  /* [R] */
     float *x, *normed, *qkv, *attended, *gated;   /* workspace of T rows each */
     float *logits;                                /* [R, V] */
     uint8_t *is_finite;                           /* [T] of the last layer's output */
-    int64_t num_tokens, num_sequences, num_samples, table_stride;
+    int64_t num_tokens, num_sequences, num_samples, num_units, table_stride;
 };
 
 struct forward {
@@ -1024,6 +1132,11 @@ static void attend_layer(struct member *me, const struct forward *f, const struc
         .first = s->first,
         .count = s->count,
         .start = s->start,
+        .order = s->order,
+        .unit_first = s->unit_first,
+        .unit_count = s->unit_count,
+        .unit_shared = s->unit_shared,
+        .num_units = s->num_units,
         .query_stride = qkv_width,
         .out_stride = m->num_heads * m->width,
         .table_stride = s->table_stride,

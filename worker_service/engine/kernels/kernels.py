@@ -29,6 +29,7 @@ from worker_service.engine.kernels.packing import (
     interleave,
     pack,
 )
+from worker_service.engine.kernels.shared_keys import NO_UNITS, SharedUnits
 
 _STORE, _ADD, _GATED = 0, 1, 2
 
@@ -41,6 +42,7 @@ class StepTables:
     first_B: Tensor  # int32, the sequence's first token in the step
     count_B: Tensor  # int32, its tokens in the step, at least 1
     start_B: Tensor  # int32, position of the first of them in its sequence
+    units: SharedUnits = NO_UNITS  # decodes with common keys; the result is the same without
 
     def __post_init__(self) -> None:
         num_sequences = len(self.block_table_BM)
@@ -160,6 +162,8 @@ class Kernels:
             tables.first_B.data_ptr(),
             tables.count_B.data_ptr(),
             tables.start_B.data_ptr(),
+            *tables.units.addresses(),
+            len(tables.units),
             query_THD.stride(0),
             out_THD.stride(0),
             tables.block_table_BM.stride(0),

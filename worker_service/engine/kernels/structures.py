@@ -21,7 +21,8 @@ class Product(ctypes.Structure):
 class Attention(ctypes.Structure):
     _fields_ = [
         *_fields(_pointer, "query keys values out block_table first count start"),
-        *_fields(_int, "query_stride out_stride table_stride"),
+        *_fields(_pointer, "order unit_first unit_count unit_shared"),
+        *_fields(_int, "num_units query_stride out_stride table_stride"),
         *_fields(_int, "num_sequences num_heads num_kv_heads width block_size window"),
         *_fields(_float, "scaling softcap"),
     ]
@@ -74,8 +75,9 @@ class Model(ctypes.Structure):
 class Step(ctypes.Structure):
     _fields_ = [
         *_fields(_pointer, "token_ids position slot cosine sine block_table first count start"),
+        *_fields(_pointer, "order unit_first unit_count unit_shared"),
         *_fields(_pointer, "sample_token x normed qkv attended gated logits is_finite"),
-        *_fields(_int, "num_tokens num_sequences num_samples table_stride"),
+        *_fields(_int, "num_tokens num_sequences num_samples num_units table_stride"),
     ]
 
 
