@@ -43,8 +43,10 @@ proto: $(DEV_SET) ## regenerate shared/pb from proto/
 bench: $(RUN_SET) ## quick guards: steps, plans and commits beside what limits them
 	@$(BIN)/python -m bench
 
-simulate: $(DEV_SET) ## the seeded simulation on the virtual clock
-	$(BIN)/python -m pytest --quiet tests/simulation
+SEEDS ?= 1000
+FIRST ?= 0
+simulate: $(DEV_SET) ## SEEDS=10000: that many seeded histories of kills, stops, partitions and losses
+	PYTHONPATH=.:tests:tests/simulation $(BIN)/python tests/simulation/many.py --seeds $(SEEDS) --first $(FIRST)
 
 up: $(RUN_SET) ## a local stack in the foreground, until Ctrl-C
 	@$(BIN)/tokentide up

@@ -153,7 +153,7 @@ class SimReplica:
     def __init__(self, cluster: "Cluster", replica_id: str) -> None:
         self.life = Life(replica_id)
         self._cluster = cluster
-        self.store = RemoteStore(cluster.store, cluster.rng, cluster.max_delay_s)
+        self.store = RemoteStore(cluster.store, cluster.rng, cluster.max_delay_s, self.life)
         self.delivery = Delivery(self.store, replica_id)
         self.membership = Membership(
             replica_id=replica_id,
@@ -358,6 +358,12 @@ class Cluster:
 
     def restart_replica(self, replica_id: str) -> None:
         self.replicas[replica_id] = SimReplica(self, replica_id)
+
+    async def cut_off(self, life: Life, for_s: float) -> None:
+        """A stopped process, or a partition: nothing passes, then all of it, late."""
+        life.hold()
+        await asyncio.sleep(for_s)
+        life.go_on()
 
     async def kill_worker(self, address: str) -> None:
         await self.workers[address].life.kill()

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Any
 
 from shared.errors import StoreUnavailable
@@ -13,9 +14,31 @@ class Life:
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_alive = True
+        self.is_held = False
+        self._goes_on = asyncio.Event()
+        self._resumes: list[Callable[[], None]] = []
         # Dictionaries for their order: a set's depends on addresses, and a seed must replay.
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self._links: dict[SimLink, None] = {}
+
+    def hold(self) -> None:
+        """Stopped, or cut off: what it sends and what is sent to it arrives when it goes on."""
+        self.is_held = True
+
+    def go_on(self) -> None:
+        self.is_held = False
+        self._goes_on.set()
+        self._goes_on = asyncio.Event()
+        resumes, self._resumes = self._resumes, []
+        for resume in resumes:
+            resume()
+
+    def when_going(self, resume: Callable[[], None]) -> None:
+        self._resumes.append(resume)
+
+    async def wait_going(self) -> None:
+        while self.is_held:
+            await self._goes_on.wait()
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
@@ -28,6 +51,7 @@ class Life:
 
     def own(self, link: "SimLink") -> None:
         self._links[link] = None
+        link.life = self
 
     async def kill(self) -> None:
         """Like kill -9: nothing that the dying code still does reaches anyone."""
@@ -50,7 +74,9 @@ class SimLink:
         self._inbox: asyncio.Queue[Any] = asyncio.Queue()
         self._arrives_s = 0.0
         self._is_broken = False
+        self._held: list[Any] = []
         self.peer: SimLink
+        self.life: Life | None = None  # whose end it is; None: a client's
 
     async def send(self, message: Any) -> None:
         if self._is_broken:
@@ -64,8 +90,21 @@ class SimLink:
         loop.call_at(at_s, self.peer._arrive, message)
 
     def _arrive(self, message: Any) -> None:
+        lives = [end.life for end in (self, self.peer) if end.life is not None]
+        held = next((life for life in lives if life.is_held), None)
+        if held is not None or self._held:
+            self._held.append(message)
+            if held is not None and len(self._held) == 1:
+                held.when_going(self._release)
+            return
         if not self._is_broken:
             self._inbox.put_nowait(message)
+
+    def _release(self) -> None:
+        """In the order in which they came."""
+        waiting, self._held = self._held, []
+        for message in waiting:
+            self._arrive(message)
 
     async def receive(self) -> Any:
         if self._is_broken and self._inbox.empty():
@@ -126,8 +165,9 @@ class RemoteStore:
     """The store model behind a network, over three connections as `RedisStore` has them. A caller that
     dies between does not learn what became of its call."""
 
-    def __init__(self, model: Any, rng: random.Random, max_delay_s: float) -> None:
+    def __init__(self, model: Any, rng: random.Random, max_delay_s: float, life: Life) -> None:
         self._model = model
+        self._life = life
         self._driving, self._doors, self._reading = (Lane(rng, max_delay_s) for _ in range(3))
         self.is_reachable = True
 
@@ -140,6 +180,7 @@ class RemoteStore:
 
         async def remote(*args: Any) -> Any:
             await lane.send()
+            await self._life.wait_going()
             if not self.is_reachable:
                 raise StoreUnavailable("the store is away")
             try:
@@ -147,6 +188,7 @@ class RemoteStore:
                 return await asyncio.shield(asyncio.ensure_future(call(*args)))
             finally:
                 await lane.answer()
+                await self._life.wait_going()
                 if not self.is_reachable:
                     raise StoreUnavailable("the answer got lost")
 

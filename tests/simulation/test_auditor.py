@@ -38,8 +38,8 @@ def forget_rows_that_were_not_committed(monkeypatch):
     """A takeover that trusts the log only, and lets the worker go on from its own rows."""
     attach = DriverView.attach
 
-    def planted(self, resident: Resident, running):
-        outcome = attach(self, resident, running)
+    def planted(self, resident: Resident, running, batches=()):
+        outcome = attach(self, resident, running, batches)
         outcome.rows.clear()
         return outcome
 

@@ -1,47 +1,13 @@
 """The store loses its last second, or everything: whatever runs is given back, the rest made again."""
 
 import asyncio
-import copy
-from typing import Any
 
 import pytest
 from cluster import Cluster
-from store_model import StoreModel
+from store_loss import empty, restore, saved
 from test_simulation import make_raw, run, settle
 
 from shared.types import FinishReason
-
-KEPT = (  # what a restored copy of a store has in it
-    "requests",
-    "workers",
-    "replicas",
-    "batches",
-    "strategy",
-    "num_unread_tokens",
-    "beats_until_ms",
-    "amnesty_until_ms",
-    "capacity",
-    "fingerprint",
-    "num_arrivals",
-    "write_counter",
-)
-
-
-def saved(store: StoreModel) -> dict[str, Any]:
-    return {name: copy.deepcopy(getattr(store, name)) for name in KEPT}
-
-
-def restore(store: StoreModel, state: dict[str, Any]) -> None:
-    """As after starting from an older append-only file: the same marker, fewer writes."""
-    for name, value in state.items():
-        setattr(store, name, value)
-
-
-def empty(store: StoreModel) -> None:
-    """As after FLUSHALL: another instance."""
-    fresh = StoreModel(now_ms=store.now_ms, draw_nonce=store.draw_nonce, marker="another")
-    restore(store, saved(fresh))
-    store.marker = "another"
 
 
 async def with_loss(
