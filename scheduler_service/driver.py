@@ -26,7 +26,7 @@ from scheduler_service.driver_values import (
 from scheduler_service.planning.live import Admissible, Ending
 from scheduler_service.planning.outcome import TokenRow
 from scheduler_service.planning.planner import plan_step
-from scheduler_service.planning.results import StepOutcome
+from scheduler_service.planning.results import StepOutcome, ended_row
 from scheduler_service.planning.snapshot import Decision
 from scheduler_service.planning.view import DriverView
 from scheduler_service.repair import Continuity, Holdings
@@ -286,7 +286,12 @@ class Driver:
         claimed = await self._claiming.claim(decision, start)
         new = [r for r in claimed if self._view.live(r.request_id) is None]
         is_held = start is None or start.is_held
-        return [self._admissible(r, is_held and bool(r.batch_id)) for r in new]
+        requests = [self._admissible(r, is_held and bool(r.batch_id)) for r in new]
+        rows = {r.request_id: ended_row(r, self._text_stops.find) for r in requests}
+        ended = [self._row(row) for row in rows.values() if row is not None]
+        if ended:
+            self._committer.put(self._committer.durable_step, ended)
+        return [request for request in requests if rows[request.request_id] is None]
 
     def _admissible(self, record: RunningRecord, is_held: bool) -> Admissible:
         self._holdings.note(record, self._view.sequences)

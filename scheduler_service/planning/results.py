@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from scheduler_service.planning.live import Admissible, Ending, LiveSequence
-from scheduler_service.planning.outcome import TextStop, TokenRow, end_of
-from shared.types import ResidentSequence, StepRow
+from scheduler_service.planning.outcome import End, TextStop, TokenRow, end_of
+from shared.types import FinishReason, ResidentSequence, StepRow
 
 # Whether new ids complete a stop string: (request id, all output ids, how many are new).
 TextStopFinder = Callable[[str, Sequence[int], int], TextStop | None]
@@ -81,6 +81,38 @@ def _append(
     outcome.rows.append(live.take_row(end, live.num_cached_tokens if is_first else -1))
 
 
+def end_of_log(
+    request: Admissible, output_ids: Sequence[int], find_text_stop: TextStopFinder
+) -> End | None:
+    """The end that a log has in it already: a store that lost writes may have all the tokens of a
+    request, and not that they were the last. There is nothing to compute for it."""
+    if not output_ids:
+        return None
+    stop, finish = request.stop, None
+    if output_ids[-1] in stop.stop_token_ids and len(output_ids) > stop.min_tokens:
+        finish = FinishReason.STOP_TOKEN
+    elif len(output_ids) >= stop.max_tokens:
+        finish = FinishReason.LENGTH
+    text_stop = find_text_stop(request.request_id, output_ids, len(output_ids))
+    row = StepRow(handle=0, num_computed_tokens=0, finish=finish)
+    return end_of(row, output_ids, request.include_stop, text_stop)
+
+
+def ended_row(request: Admissible, find_text_stop: TextStopFinder) -> TokenRow | None:
+    """The row that ends a claimed request whose log is complete; None: it has to run."""
+    end = end_of_log(request, request.log, find_text_stop)
+    if end is None:
+        return None
+    return TokenRow(
+        request_id=request.request_id,
+        assignment=request.assignment,
+        index=len(request.log),
+        token_ids=(),
+        end=end,
+        is_held=request.is_held,
+    )
+
+
 def continues(sequence: ResidentSequence, record: Admissible) -> bool:
     """Whether what the worker holds is what the store says runs there."""
     return record.assignment == sequence.assignment and len(sequence.output_ids) >= len(record.log)
@@ -100,3 +132,8 @@ def resume(
     if live.num_committed < len(live.output_ids) or sequence.finish is not None:
         row = StepRow(handle=live.handle, num_computed_tokens=0, finish=sequence.finish)
         _append(live, row, outcome, find_text_stop)
+    if live.ending is None:
+        end = end_of_log(live.request, live.output_ids, find_text_stop)
+        if end is not None:
+            live.ending = Ending.FINISHED
+            outcome.rows.append(live.take_row(end))
