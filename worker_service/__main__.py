@@ -34,6 +34,7 @@ logger = logging.getLogger("worker")
 
 SERVICE_NAME = "tokentide.v1.Worker"
 STOP_GRACE_S = 2.0
+EXIT_HUNG = 70
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -65,7 +66,7 @@ async def serve(settings: WorkerSettings) -> int:
             _describe(loaded.facts, settings, port),
             loaded.compute,
             draw_incarnation=_draw_incarnation,
-            limits=SessionLimits(silence_s=settings.driver_silence_s),
+            limits=SessionLimits(silence_s=settings.driver_silence_s, hung_s=settings.hung_s),
         )
         health = health_aio.HealthServicer()
         for name in ("", SERVICE_NAME):
@@ -84,6 +85,7 @@ async def _run(
     session: WorkerSession, server: grpc.aio.Server, health: health_aio.HealthServicer
 ) -> None:
     running = asyncio.create_task(session.run())
+    watchdog = asyncio.create_task(_exit_when_hung(session))
     stopping = asyncio.create_task(wait_stop_signal())
     try:
         await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -92,10 +94,19 @@ async def _run(
         await health.enter_graceful_shutdown()
     finally:
         stopping.cancel()
+        watchdog.cancel()
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
         await server.stop(STOP_GRACE_S)
+
+
+async def _exit_when_hung(session: WorkerSession) -> None:
+    """The compute thread cannot be stopped: the process goes, and whoever watches it starts it anew."""
+    reason = await session.wait_hung()
+    logger.critical("%s: it is hung, and this worker exits", reason)
+    logging.shutdown()
+    os._exit(EXIT_HUNG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +119,7 @@ class _Loaded:
 async def _load_engine(settings: WorkerSettings, cleanup: contextlib.AsyncExitStack) -> _Loaded:
     thread = cleanup.enter_context(ThreadPoolExecutor(1, thread_name_prefix="compute"))
     engine = await asyncio.get_running_loop().run_in_executor(thread, _load, settings)
+    engine.touch_cache()
     # Only now: the module behind it imports torch.
     from worker_service.compute import ThreadCompute  # noqa: PLC0415
 

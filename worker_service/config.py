@@ -66,6 +66,9 @@ class WorkerSettings(ServiceSettings):
         "auto", description="which way to compute; auto = slim where the model is of its shape"
     )
     kernels: bool = Field(True, description="compile our own kernels, where there is a compiler")
+    hung_s: float = Field(
+        60.0, gt=0, description="a step so old, and ten times what was predicted, is hung: exit"
+    )
     driver_silence_s: float = Field(2.0, gt=0, description="a silent driver may be replaced")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"

@@ -30,6 +30,8 @@ from worker_service.driver_stream import DriverLink, DriverStream
 from worker_service.outbox import Outbox
 from worker_service.session_values import Compute, SessionLimits
 
+HUNG_FACTOR = 10  # times what a plan predicted
+
 
 class WorkerSession:
     def __init__(
@@ -53,6 +55,7 @@ class WorkerSession:
         self._last_step = 0
         self._running_step = 0
         self._running_since_s = 0.0
+        self._running_limit_s = 0.0
         self._ended_s: float | None = None
         self._outbox = Outbox()
         self._unfinished: set[int] = set()
@@ -72,12 +75,23 @@ class WorkerSession:
                 if self._plans:
                     await self._run_step(self._plans.popleft())
 
+    async def wait_hung(self) -> str:
+        """Returns when a step will never end, with what to say of it. A long step is not one."""
+        while True:
+            await asyncio.sleep(self._limits.heartbeat_s)
+            if not self._running_step:
+                continue
+            age_s = asyncio.get_running_loop().time() - self._running_since_s
+            if age_s > self._running_limit_s:
+                return f"step {self._running_step} has run for {age_s:.0f} s"
+
     async def _run_step(self, plan: BatchPlan) -> None:
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         idle_s = 0.0 if self._ended_s is None else started_s - self._ended_s
         idle_with_work = bool(self._unfinished)
         self._running_step, self._running_since_s = plan.step_id, started_s
+        self._running_limit_s = max(self._limits.hung_s, HUNG_FACTOR * plan.predicted_ns / 1e9)
         try:
             result = await self._compute.execute(plan)
         finally:

@@ -20,6 +20,7 @@ class Compute(Protocol):
 class SessionLimits:
     silence_s: float = 2.0  # a driver silent for longer may be replaced
     heartbeat_s: float = 0.5
+    hung_s: float = 60.0  # a step this old, and ten times what its plan predicted, never ends
     last_word_s: float = 1.0  # longest wait for posted messages when a driver's stream ends
     max_plans_in_flight: int = 2  # running and waiting together
     max_outgoing: int = (

@@ -5,6 +5,7 @@ thread. Knows nothing of networks, drivers, epochs or the outbox.
 """
 
 import logging
+import time
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from shared.types import (
     StepRow,
 )
 from worker_service.engine.batch_input import StepInput, build_step_input
+from worker_service.engine.cache_touching import start_touching
 from worker_service.engine.facts import ModelFacts
 from worker_service.engine.forward_path import FORWARDS, ModelSource, load_step_model
 from worker_service.engine.kv_cache import KVCache, block_bytes
@@ -86,6 +88,7 @@ class Engine:
         self._config = config
         self._model = model
         self._cache = cache
+        self._is_busy, self._ended_s = False, 0.0  # read by the thread that touches the cache
         self._memory = MemoryProbe(config.device, cache.num_bytes)
         self._sequences = SequenceTable(
             TableLimits(
@@ -122,11 +125,25 @@ class Engine:
             raise ModelUnusable(f"no memory for {num_blocks} blocks: {error}") from error
         return cls(config, _facts(config, loaded, model, num_blocks), model, cache)
 
+    def touch_cache(self) -> None:
+        """Have the cache's memory backed while no step runs."""
+        start_touching(self._cache, self._idle_s)
+
+    def _idle_s(self) -> float:
+        return 0.0 if self._is_busy else time.monotonic() - self._ended_s
+
     def execute(self, plan: BatchPlan) -> StepResult:
         """Run one plan. Rows that cannot run, or fail, are refused; a failed sequence is forgotten.
 
         `timings.idle_ns` is left to the caller, who knows when the plan came.
         """
+        self._is_busy = True
+        try:
+            return self._execute(plan)
+        finally:
+            self._is_busy, self._ended_s = False, time.monotonic()
+
+    def _execute(self, plan: BatchPlan) -> StepResult:
         clock = StepClock()
         refusals: list[Refusal] = []
         for release in plan.releases:

@@ -10,9 +10,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
+
+from worker_service.engine.large_pages import map_zeros
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +89,7 @@ def block_bytes(shapes: Sequence[LayerShape], block_size: int, dtype: torch.dtyp
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
     if device != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    # numpy's zeros are pages not yet touched, torch's are written: a big cache costs what it uses
-    raw = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
-    return torch.from_numpy(raw).view(dtype).view(shape)
+    return map_zeros(math.prod(shape) * dtype.itemsize).view(dtype).view(shape)
 
 
 def _gather(cache_NSKD: Tensor, block_table_BM: Tensor) -> Tensor:

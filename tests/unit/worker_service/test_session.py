@@ -335,3 +335,40 @@ async def test_idle_time_counts_as_bubble_only_while_sequences_are_unfinished(be
     assert not link.all(StepResult)[0].idle_with_work
     assert second.idle_with_work
     assert second.timings.idle_ns == pytest.approx(0.3e9, rel=0.01)
+
+
+@on_virtual_clock
+async def test_a_step_that_is_merely_long_is_no_hung_one(bench):
+    link = bench.connect()
+    await link.wait_for(Resident)
+    bench.compute.step_s = 59.0
+    link.say(make_plan(1))
+    watching = asyncio.create_task(bench.session.wait_hung())
+    await asyncio.sleep(70)
+
+    assert not watching.done()
+    watching.cancel()
+
+
+@on_virtual_clock
+async def test_a_step_that_never_ends_is_noticed(bench):
+    link = bench.connect()
+    await link.wait_for(Resident)
+    bench.compute.step_s = 1e6
+    link.say(make_plan(1))
+
+    async with asyncio.timeout(65):
+        assert "step 1 has run for" in await bench.session.wait_hung()
+
+
+@on_virtual_clock
+async def test_ten_times_what_was_predicted_is_waited_for(bench):
+    link = bench.connect()
+    await link.wait_for(Resident)
+    bench.compute.step_s = 190.0
+    link.say(make_plan(1, predicted_ns=20_000_000_000))
+    watching = asyncio.create_task(bench.session.wait_hung())
+    await asyncio.sleep(199)
+
+    assert not watching.done()
+    watching.cancel()

@@ -5,13 +5,14 @@ Knows the memory layout that kernels.c expects, nothing of models.
 N outputs, K inputs, P panels, C columns of a panel (twice the lanes), G groups of inputs.
 """
 
-import mmap
 from dataclasses import dataclass
 from enum import Enum
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from worker_service.engine.large_pages import map_zeros
 
 GROUP = 64  # inputs that share a scale, in int8
 SLAB_BYTES = 64 << 20  # taken from the system at a time
@@ -56,7 +57,7 @@ class WeightMemory:
         flat = tensor.contiguous().view(-1).view(torch.uint8)
         size = -(-len(flat) // 64) * 64  # whole cache lines
         if len(self._slab) < size:
-            self._slab = _map(max(size, SLAB_BYTES))
+            self._slab = map_zeros(max(size, SLAB_BYTES))
         taken, self._slab = self._slab[: len(flat)], self._slab[size:]
         return taken.copy_(flat)
 
@@ -120,12 +121,3 @@ _LAYOUTS = {
     WeightKind.BFLOAT16: _bfloat16,
     WeightKind.INT8: _int8,
 }
-
-
-def _map(num_bytes: int) -> Tensor:
-    """Fresh memory, in large pages where the system has them. Never given a name or a file."""
-    if not hasattr(mmap, "MADV_HUGEPAGE"):
-        return torch.empty(num_bytes, dtype=torch.uint8)
-    slab = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    slab.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(slab, dtype=torch.uint8)
