@@ -285,7 +285,7 @@ async def answer_of(harness: StoreHarness, call: Call) -> Any:
         return type(error)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(24))
 async def test_the_model_answers_like_the_real_store(valkey_url: str, seed: int) -> None:
     caller = Caller(random.Random(seed))
     limits = {"claim_window": 5, "max_queued_requests": 9, "max_queued_tokens": 100}

@@ -276,11 +276,12 @@ local function adopt(keys, args)
     local status = ADOPT_STALE
     if take_over(call, id, counter, args, at) then
       redis.call("HSET", call.p .. "request:" .. id, "status", "running", "worker", args[3], "counter", int(counter))
-      redis.call("HSET", call.p .. "running:" .. args[3], id, assignment .. " " .. args[at + 2])
+      local attempts = redis.call("HGET", call.p .. "request:" .. id, "attempts") -- commit compares with the record's
+      redis.call("HSET", call.p .. "running:" .. args[3], id, assignment .. " " .. attempts)
       status = ADOPTED
       if append_row(call, id, 0, args[at + 11]) == DATA_LOSS then
         status = ADOPT_DATA_LOSS
-        end_request(call, id, "data_loss", "", {"error", "the committed log differs from what the worker holds"})
+        end_request(call, id, "data_loss", "", {"error", "the committed log differs from the worker's rows"})
       end
       ring(call, redis.call("HGET", call.p .. "watchers", id), id)
     end
