@@ -166,6 +166,7 @@ def _load(settings: WorkerSettings) -> Any:
             num_threads=settings.threads,
             forward=settings.forward,
             kernels=settings.kernels,
+            weights=settings.weights,
         )
     )
 

@@ -65,6 +65,10 @@ class WorkerSettings(ServiceSettings):
     forward: Literal["auto", "slim", "transformers"] = Field(
         "auto", description="which way to compute; auto = slim where the model is of its shape"
     )
+    weights: Literal["dtype", "bfloat16", "int8"] = Field(
+        "dtype",
+        description="keep weights in fewer bits (compiled forward, float32 sums): less exact",
+    )
     kernels: bool = Field(True, description="compile our own kernels, where there is a compiler")
     hung_s: float = Field(
         60.0, gt=0, description="a step so old, and ten times what was predicted, is hung: exit"

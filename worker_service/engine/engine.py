@@ -4,6 +4,7 @@ A bad row never spoils a plan: it is refused and the others run. Everything is c
 thread. Knows nothing of networks, drivers, epochs or the outbox.
 """
 
+import hashlib
 import logging
 import time
 from collections.abc import Sequence as Many
@@ -28,7 +29,7 @@ from shared.types import (
 from worker_service.engine.batch_input import StepInput, build_step_input
 from worker_service.engine.cache_touching import start_touching
 from worker_service.engine.facts import ModelFacts
-from worker_service.engine.forward_path import FORWARDS, ModelSource, load_step_model
+from worker_service.engine.forward_path import FORWARDS, WEIGHTS, ModelSource, load_step_model
 from worker_service.engine.kv_cache import KVCache, block_bytes
 from worker_service.engine.memory import KVBudget, MemoryProbe, count_blocks
 from worker_service.engine.model import StepModel
@@ -59,6 +60,7 @@ class EngineConfig:
     num_threads: int = 0  # torch's, on the CPU; 0 = as it is
     forward: str = "auto"  # auto, slim, transformers
     kernels: bool = True  # compiled ones, on the CPU, where there is a compiler
+    weights: str = "dtype"  # bfloat16, int8: kept in fewer bits by the compiled forward
 
     def __post_init__(self) -> None:
         if self.block_size < 1 or self.max_sequences < 1:
@@ -69,6 +71,8 @@ class EngineConfig:
             raise ValueError("memory, blocks, step tokens and threads cannot be negative")
         if self.forward not in FORWARDS:
             raise ValueError(f"forward must be one of {', '.join(FORWARDS)}, got {self.forward}")
+        if self.weights not in WEIGHTS:
+            raise ValueError(f"weights must be one of {', '.join(WEIGHTS)}, got {self.weights}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +118,7 @@ class Engine:
                 device=config.device,
                 forward=config.forward,
                 kernels=config.kernels,
+                weights=config.weights,
             )
         )
         num_blocks = _num_blocks(config, loaded, model)
@@ -277,6 +282,13 @@ def _num_blocks(config: EngineConfig, loaded: LoadedModel, model: StepModel) -> 
     )
 
 
+def _fingerprint(loaded: LoadedModel, weights: str) -> str:
+    """Rounded weights are another model: their workers share no pool with whole ones."""
+    if weights == "dtype":
+        return loaded.fingerprint
+    return hashlib.sha256(f"{loaded.fingerprint} {weights}".encode()).hexdigest()
+
+
 def _facts(
     config: EngineConfig, loaded: LoadedModel, model: StepModel, num_blocks: int
 ) -> ModelFacts:
@@ -285,7 +297,7 @@ def _facts(
         device = f"{device} ({torch.cuda.get_device_name(torch.device(device))})"
     return ModelFacts(
         model_name=config.model_name or config.model_dir.resolve().name,
-        fingerprint=loaded.fingerprint,
+        fingerprint=_fingerprint(loaded, config.weights),
         dtype=config.dtype,
         device=device,
         block_size=config.block_size,

@@ -6,9 +6,11 @@ E model width, D head width, P positions.
 """
 
 import weakref
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from worker_service.engine.batch_input import StepInput
 from worker_service.engine.kernels.forward import (
@@ -18,6 +20,7 @@ from worker_service.engine.kernels.forward import (
     StepIndices,
 )
 from worker_service.engine.kernels.kernels import Kernels, StepTables
+from worker_service.engine.kernels.packing import PackedWeight, WeightKind
 from worker_service.engine.kv_cache import KVCache
 from worker_service.engine.model import Output
 from worker_service.engine.slim.shape import SlimShape
@@ -32,13 +35,20 @@ class CompiledSlimModel:
     path = "slim, compiled kernels"
 
     def __init__(
-        self, shape: SlimShape, network: Any, kernels: Kernels, max_model_tokens: int
+        self,
+        shape: SlimShape,
+        network: Any,
+        kernels: Kernels,
+        max_model_tokens: int,
+        kind: WeightKind = WeightKind.FLOAT32,
     ) -> None:
+        if kind is not WeightKind.FLOAT32:
+            self.path = f"slim, compiled kernels, {kind.name.lower()} weights"
         self.num_embeddings = shape.num_embeddings
         self.logits_width = shape.vocabulary
         self.layers = shape.layer_shapes()
         self._kernels = kernels
-        self._weights = _pack(shape, network, kernels, max_model_tokens)
+        self._weights = _pack(shape, network, _Packer(kernels, kind), max_model_tokens)
         self._bound: tuple[weakref.ref[KVCache], LlamaForward] | None = None
 
     def forward(self, step: StepInput, cache: KVCache) -> Output:
@@ -74,9 +84,21 @@ def can_compile(shape: SlimShape, dtype: torch.dtype) -> bool:
     return dtype == torch.float32 and width % _HEAD_WIDTH_STEP == 0 and width <= _MAX_HEAD_WIDTH
 
 
-def _pack(shape: SlimShape, network: Any, kernels: Kernels, max_model_tokens: int) -> ModelWeights:
+@dataclass(frozen=True, slots=True)
+class _Packer:
+    kernels: Kernels
+    kind: WeightKind
+
+    def pack(self, weight_NK: Tensor, bias_N: Tensor | None = None) -> PackedWeight:
+        return self.kernels.pack(weight_NK, bias_N, self.kind)
+
+    def pack_gated(self, gate_IK: Tensor, up_IK: Tensor) -> PackedWeight:
+        return self.kernels.pack_gated(gate_IK, up_IK, kind=self.kind)
+
+
+def _pack(shape: SlimShape, network: Any, packer: _Packer, max_model_tokens: int) -> ModelWeights:
     layers = [
-        _pack_layer(layer, window, kernels)
+        _pack_layer(layer, window, packer)
         for layer, window in zip(take_layers(network), shape.windows, strict=True)
     ]
     ends = take_ends(network)
@@ -84,7 +106,7 @@ def _pack(shape: SlimShape, network: Any, kernels: Kernels, max_model_tokens: in
     return ModelWeights(
         embedding_VE=ends.embedding_VE.contiguous(),
         norm_E=ends.final_norm_E,
-        head=kernels.pack(ends.head_VE),
+        head=packer.pack(ends.head_VE),
         layers=layers,
         cosine=cosine_PX.contiguous(),
         sine=sine_PX.contiguous(),
@@ -96,15 +118,15 @@ def _pack(shape: SlimShape, network: Any, kernels: Kernels, max_model_tokens: in
     )
 
 
-def _pack_layer(layer: TakenLayer, window: int | None, kernels: Kernels) -> LayerWeights:
+def _pack_layer(layer: TakenLayer, window: int | None, packer: _Packer) -> LayerWeights:
     return LayerWeights(
         attention_norm_E=layer.attention_norm_E,
         mlp_norm_E=layer.mlp_norm_E,
         query_norm_D=layer.query_norm_D,
         key_norm_D=layer.key_norm_D,
-        qkv=kernels.pack(layer.qkv_OE, layer.qkv_bias_O),
-        out=kernels.pack(layer.out_EO),
-        gate_up=kernels.pack_gated(layer.gate_FE, layer.up_FE),
-        down=kernels.pack(layer.down_EF),
+        qkv=packer.pack(layer.qkv_OE, layer.qkv_bias_O),
+        out=packer.pack(layer.out_EO),
+        gate_up=packer.pack_gated(layer.gate_FE, layer.up_FE),
+        down=packer.pack(layer.down_EF),
         window=window,
     )

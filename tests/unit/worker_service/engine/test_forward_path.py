@@ -9,7 +9,7 @@ from tiny_models import tiny_model_dir
 
 from shared.errors import ModelUnusable
 from worker_service.engine import forward_path
-from worker_service.engine.engine import EngineConfig
+from worker_service.engine.engine import Engine, EngineConfig
 from worker_service.engine.forward_path import ModelSource, load_step_model
 from worker_service.engine.kernels.kernels import Kernels
 from worker_service.engine.model import Output, PagedModel, StepModel
@@ -93,9 +93,49 @@ def test_transformers_is_the_last_resort_unless_slim_was_asked_for(
         load(models_dir, forward="slim")
 
 
+@has_kernels
+@pytest.mark.parametrize("weights", ["bfloat16", "int8"])
+def test_weights_in_fewer_bits_are_taken_and_said(
+    models_dir: Path, weights: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger=forward_path.__name__):
+        model = load(models_dir, weights=weights)
+
+    assert model.path == f"slim, compiled kernels, {weights} weights"
+    said = caplog.messages[0]
+    assert f"weights as {weights} move logits by" in said
+
+
+@has_kernels
+def test_rounded_weights_are_another_model_to_the_pool(models_dir: Path) -> None:
+    model_dir = tiny_model_dir(models_dir, "llama")
+    fingerprints = {
+        Engine.load(EngineConfig(model_dir=model_dir, num_blocks=8, weights=kind)).facts.fingerprint
+        for kind in ("dtype", "bfloat16", "int8")
+    }
+    assert len(fingerprints) == 3
+
+
+@pytest.mark.parametrize(
+    "how", [{"kernels": False}, {"forward": "transformers"}, {"dtype": "bfloat16"}]
+)
+def test_weights_in_fewer_bits_need_the_compiled_forward(
+    models_dir: Path, how: dict[str, Any]
+) -> None:
+    with pytest.raises(ModelUnusable, match="--weights int8 needs the compiled forward"):
+        load(models_dir, weights="int8", **how)
+
+
+def test_weights_in_fewer_bits_of_a_model_of_another_shape(models_dir: Path) -> None:
+    with pytest.raises(ModelUnusable, match="compiled forward: gpt2 is not one of"):
+        load(models_dir, "gpt2", weights="bfloat16")
+
+
 def test_an_unknown_way_is_refused() -> None:
     with pytest.raises(ValueError, match="auto, slim, transformers"):
         EngineConfig(model_dir=Path(), forward="fast")
+    with pytest.raises(ValueError, match="dtype, bfloat16, int8"):
+        EngineConfig(model_dir=Path(), weights="int4")
 
 
 def _break(monkeypatch: pytest.MonkeyPatch, way: type[Any]) -> None:
