@@ -72,6 +72,7 @@ async def fit(
     target: Target, switch: StrategySwitch, minutes: float, progress: Progress
 ) -> Profile:
     await switch.set(StrategySettings())
+    await target.watch.read_settled()
     async with OperationsClient(target.operations[0]) as operations:
         wanted = CalibrationTarget(
             client=target.client, operations=operations, block_size=KV_BLOCK, name="fitted"

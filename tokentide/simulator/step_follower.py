@@ -35,6 +35,11 @@ class StepFollower:
     def forget(self, request_id: str) -> None:
         self._followed.pop(request_id, None)
 
+    def awaits_first_token(self, request_id: str) -> bool:
+        """Asked before a step is shown: may the step be part of its way to the first token?"""
+        followed = self._followed.get(request_id)
+        return followed is not None and not followed.num_output_tokens
+
     def shape(self, step: Step) -> StepShape | None:
         """None: the step held what is not known, or was preempted and may be in the prefix cache."""
         chunks: list[Chunk] = []
