@@ -50,27 +50,32 @@ def run_batch(
     stagger_steps: int = 2,
     sampling: SamplingParams = GREEDY,
 ) -> Trace:
-    """Outputs of all prompts, `num_new_tokens` each. Checks the engine's invariants each step."""
+    """Outputs of all prompts, `num_new_tokens` each. Checks the engine's invariants each step.
+
+    A prompt is admitted every `stagger_steps` steps; 0 = all at once.
+    """
     trace = Trace(outputs=[[] for _ in prompts])
     handles, waiting, live = count(1), list(range(len(prompts))), dict[int, _Live]()
     releases: list[Release] = []
     for step_id in range(1, 10_000):
         admissions = []
-        if waiting and (step_id % stagger_steps == 1 or stagger_steps == 1 or not live):
-            index = waiting.pop(0)
-            handle = next(handles)
-            live[handle] = _Live(index)
-            admissions.append(
-                Admission(
-                    request_id=f"request-{index}",
-                    assignment=Assignment(handle, 0),
-                    handle=handle,
-                    token_ids=(*prompts[index], *trace.outputs[index]),
-                    num_prompt_tokens=len(prompts[index]),
-                    sampling=sampling,
-                    stop=StopRules(max_tokens=num_new_tokens),
+        if stagger_steps < 2 or step_id % stagger_steps == 1 or not live:
+            num_admitted = 1 if stagger_steps else len(waiting)
+            admitted, waiting = waiting[:num_admitted], waiting[num_admitted:]
+            for index in admitted:
+                handle = next(handles)
+                live[handle] = _Live(index)
+                admissions.append(
+                    Admission(
+                        request_id=f"request-{index}",
+                        assignment=Assignment(handle, 0),
+                        handle=handle,
+                        token_ids=(*prompts[index], *trace.outputs[index]),
+                        num_prompt_tokens=len(prompts[index]),
+                        sampling=sampling,
+                        stop=StopRules(max_tokens=num_new_tokens),
+                    )
                 )
-            )
         plan = BatchPlan(
             epoch=1,
             step_id=step_id,

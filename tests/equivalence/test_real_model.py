@@ -58,6 +58,7 @@ CASES = {
     "no_kernels": ((1, 16, "prefix_cache"), (16, 8, "preemption"), (WHOLE, 32, "plain")),
     "transformers": ((7, 8, "plain"), (64, 16, "preemption"), (WHOLE, 8, "prefix_cache")),
 }
+BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 WAYS: dict[str, dict[str, Any]] = {
     "auto": {},
     "no_kernels": {"forward": "slim", "kernels": False},
@@ -131,6 +132,27 @@ def test_greedy_output_equals_generate_up_to_near_ties(
             num_near_ties += _near_ties(oracle, index, output)
     print(f"\n{way}: {num_tokens} tokens, {num_near_ties} near-ties, {num_preemptions} preemptions")
     assert num_near_ties <= num_tokens * MAX_NEAR_TIE_SHARE
+
+
+def test_the_batch_size_changes_no_token(model_dir: Path, oracle: Oracle) -> None:
+    longest = -(-(max(map(len, oracle.prompts)) + NUM_NEW_TOKENS) // 16)
+    engine = Engine.load(
+        EngineConfig(
+            model_dir=model_dir, num_blocks=64 * longest, prefix_cache=False, num_threads=2
+        )
+    )
+    for batch_size in BATCH_SIZES:
+        indices = [index % len(QUESTIONS) for index in range(max(batch_size, len(QUESTIONS)))]
+        num_near_ties = 0
+        for start in range(0, len(indices), batch_size):
+            batch = indices[start : start + batch_size]
+            prompts = [oracle.prompts[index] for index in batch]
+            outputs = run_batch(engine, prompts, NUM_NEW_TOKENS, WHOLE, stagger_steps=0).outputs
+            for index, output in zip(batch, outputs, strict=True):
+                num_near_ties += _near_ties(oracle, index, output)
+        num_tokens = NUM_NEW_TOKENS * len(indices)
+        print(f"\nbatch of {batch_size}: {num_tokens} tokens, {num_near_ties} near-ties")
+        assert num_near_ties <= num_tokens * MAX_NEAR_TIE_SHARE
 
 
 def _config(
