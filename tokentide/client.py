@@ -21,6 +21,7 @@ from shared.types import FinishReason
 from shared.validation import RawRequest
 from shared.wire.generation import cause_from_pb, raw_request_to_pb
 from tokentide.errors import FieldViolation, TokentideError, error_of, is_retryable
+from tokentide.replicas import Replicas
 from tokentide.resume import Chunk, Finish, RetrySettings, StreamBroken, StreamLost, Usage, resuming
 
 CHANNEL_OPTIONS = (
@@ -103,16 +104,15 @@ class Client:
     ) -> None:
         """`timeout_s` bounds the short calls (submit, cancel, get), not streams."""
         names = endpoints.split(",") if isinstance(endpoints, str) else list(endpoints)
-        self._endpoints = [name.strip() for name in names if name.strip()]
-        if not self._endpoints:
+        endpoints = [name.strip() for name in names if name.strip()]
+        if not endpoints:
             raise ValueError("at least one endpoint is needed")
-        for name in self._endpoints:
+        for name in endpoints:
             if ":" not in name:
                 raise ValueError(f"endpoint {name!r} has no port; write {name}:50051")
         self._retry = retry or RetrySettings()
         self._timeout_s = timeout_s
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        self._turn = random.randrange(len(self._endpoints))
+        self._replicas = Replicas(endpoints, CHANNEL_OPTIONS)
 
     async def __aenter__(self) -> Self:
         return self
@@ -121,9 +121,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        for channel in self._channels.values():
-            await channel.close(None)
-        self._channels.clear()
+        await self._replicas.close()
 
     async def generate(self, prompt: Prompt, **options: Any) -> AsyncIterator[Chunk]:
         """The request's chunks as they are made.
@@ -228,7 +226,7 @@ class Client:
 
     async def _cancel_quietly(self, request_id: str) -> None:
         try:
-            await self._stub().Cancel(pb.CancelRequest(request_ids=[request_id]), timeout=5)
+            await self._ask("Cancel", pb.CancelRequest(request_ids=[request_id]), timeout_s=5)
         except grpc.aio.AioRpcError:
             return  # its grace time will end it
 
@@ -238,46 +236,40 @@ class Client:
         started_s, delay_s = loop.time(), self._retry.first_delay_s
         while True:
             try:
-                return await getattr(self._stub(), method)(message, timeout=self._timeout_s)
+                return await self._ask(method, message, timeout_s=self._timeout_s)
             except grpc.aio.AioRpcError as error:
                 if not is_retryable(error) or loop.time() - started_s > self._timeout_s:
                     raise error_of(error) from error
-            self.next_replica()
             await asyncio.sleep(delay_s * (0.5 + random.random()))
             delay_s = min(2 * delay_s, self._retry.max_delay_s)
 
-    def _stub(self) -> generation_pb2_grpc.GenerationStub:
-        endpoint = self._endpoints[self._turn % len(self._endpoints)]
-        channel = self._channels.get(endpoint)
-        if channel is None:
-            channel = grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
-            self._channels[endpoint] = channel
-        return generation_pb2_grpc.GenerationStub(channel)
-
-    def next_replica(self) -> None:
-        self._turn += 1
+    async def _ask(self, method: str, message: Any, *, timeout_s: float) -> Any:
+        """One call, on the next replica."""
+        replica = await self._replicas.take()
+        with replica.in_call() as channel:
+            stub = generation_pb2_grpc.GenerationStub(channel)
+            return await getattr(stub, method)(message, timeout=timeout_s)
 
 
 class _Streams:
-    """`resume.Streams` over grpc. Requests take turns among the endpoints."""
+    """`resume.Streams` over grpc. Each stream that is opened takes the next replica."""
 
     def __init__(self, client: Client, message: pb.GenerateRequest | None) -> None:
         self._client = client
         self._message = message
-        client.next_replica()
 
     def generate(self) -> AsyncIterator[Chunk]:
         assert self._message is not None, "only a new request is generated"
-        return _chunks(self._client._stub().Generate(self._message))
+        return _chunks(self._client._replicas, "Generate", self._message)
 
     def follow(self, request_id: str, start: int, prefix_hash: bytes) -> AsyncIterator[Chunk]:
         message = pb.FollowRequest(
             request_id=request_id, start_index=start, prefix_hash=prefix_hash
         )
-        return _chunks(self._client._stub().Follow(message))
+        return _chunks(self._client._replicas, "Follow", message)
 
     def next_replica(self) -> None:
-        self._client.next_replica()
+        """Opening one does it."""
 
     async def submit_again(self, seed: int | None) -> bool:
         if self._message is None:
@@ -295,21 +287,29 @@ class _Streams:
         return True
 
 
-async def _chunks(call: Any) -> AsyncIterator[Chunk]:
-    try:
-        is_opening = True
-        async for message in call:
-            yield chunk_from_pb(message, is_opening)
-            is_opening = False
-        raise StreamBroken("the stream ended early")
-    except grpc.aio.AioRpcError as error:
-        if is_retryable(error):
-            raise StreamBroken(error.details() or "") from error
-        if error.code() is grpc.StatusCode.NOT_FOUND:
-            raise StreamLost(error_of(error)) from error
-        raise error_of(error) from error
-    finally:
-        call.cancel()  # a dropped call that is not cancelled is never collected
+async def _chunks(replicas: Replicas, method: str, message: Any) -> AsyncIterator[Chunk]:
+    """A stream from the next replica, in our terms."""
+    replica = await replicas.take()
+    with replica.in_call() as channel:
+        call = getattr(generation_pb2_grpc.GenerationStub(channel), method)(message)
+        try:
+            is_opening = True
+            async for received in call:
+                yield chunk_from_pb(received, is_opening)
+                is_opening = False
+            raise StreamBroken("the stream ended early")
+        except grpc.aio.AioRpcError as error:
+            raise _broken_or_ended(error) from error
+        finally:
+            call.cancel()  # a dropped call that is not cancelled is never collected
+
+
+def _broken_or_ended(error: grpc.aio.AioRpcError) -> Exception:
+    if is_retryable(error):
+        return StreamBroken(error.details() or "")
+    if error.code() is grpc.StatusCode.NOT_FOUND:
+        return StreamLost(error_of(error))
+    return error_of(error)
 
 
 def chunk_from_pb(message: pb.GenerateChunk, is_opening: bool) -> Chunk:
