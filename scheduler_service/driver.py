@@ -43,6 +43,7 @@ from scheduler_service.worker_pace import WorkerPace
 from scheduler_service.worker_stream import WorkerStream
 from shared.errors import StaleFence, StoreUnavailable, WorkerLost
 from shared.types import (
+    DRAINING,
     DriverHeartbeat,
     Fenced,
     PlanRefused,
@@ -111,10 +112,12 @@ class Driver:
         self._wake = asyncio.Event()
         self._wait_ms: int | None = None  # replan after so long, though nothing happens
         self._yield_reason: str | None = None
+        self._is_worker_leaving = False
         self._notes: deque[StepNote] = deque()
         self._pace = WorkerPace()
         self._totals = StepTotals()
         self._num_running = 0
+        self._last_step_id = 0  # of the last result
 
     @property
     def totals(self) -> StepTotals:
@@ -189,9 +192,14 @@ class Driver:
                 case StepResult():
                     self._on_result(message)
                 case Replay():
-                    self._on_result(message.result)
+                    # A plan arrived there twice; its result may have come long ago.
+                    if message.result.step_id > self._last_step_id:
+                        self._on_result(message.result)
                 case WorkerHeartbeat():
                     continue
+                case Fenced(reason=reason) if reason == DRAINING:
+                    self._is_worker_leaving = True
+                    self.give_up("the worker drains")
                 case Fenced():
                     raise WorkerLost(f"fenced: {message.reason}")
                 case PlanRefused() | Resident():
@@ -199,6 +207,7 @@ class Driver:
 
     def _on_result(self, result: StepResult) -> None:
         outcome = self._view.apply_result(result)
+        self._last_step_id = result.step_id
         self._totals.count(result, outcome)
         self._pace.learn(outcome.work, result.timings.total_ns)
         note = self._notes.popleft()
@@ -212,7 +221,8 @@ class Driver:
     async def _plan(self) -> None:
         while True:
             self._wake.clear()
-            if self._yield_reason is not None and not self._view.num_in_flight:
+            is_at_rest = self._is_worker_leaving or not self._view.num_in_flight
+            if self._yield_reason is not None and is_at_rest:
                 await self._finish_yield()
             if not self._may_plan() or not await self._plan_once():
                 with contextlib.suppress(TimeoutError):
@@ -230,6 +240,10 @@ class Driver:
         while self._committer.num_uncommitted and not self._committer.is_store_down:
             self._wake.clear()
             await self._wake.wait()
+        if self._is_worker_leaving:
+            # What ran there goes on elsewhere at once; its outputs are all in the log.
+            with contextlib.suppress(StoreUnavailable):
+                await self._store.detach_worker(self._fence)
         await self._stream.send(Yield(reason=self._yield_reason or ""))
         raise WorkerLost("yielded")
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1
+DRAINING = "draining"  # the worker is about to end: what runs there goes on elsewhere
 
 TokenIds = tuple[int, ...]
 
@@ -288,7 +289,7 @@ class PlanRefused:
 class Fenced:
     """This stream may not drive (any more)."""
 
-    reason: str  # driven_by_other, newer_epoch, protocol, yielded
+    reason: str  # driven_by_other, newer_epoch, protocol, yielded, draining
     driver: str = ""
     epoch: int = 0
 

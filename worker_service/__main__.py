@@ -77,12 +77,15 @@ async def serve(settings: WorkerSettings) -> int:
         await server.start()
         announce(settings.announce, {"port": port})
         logger.info("serving %s on %s:%d", loaded.facts.model_name, settings.host, port)
-        await _run(session, server, health)
+        await _run(session, server, health, settings.drain_s)
     return 0
 
 
 async def _run(
-    session: WorkerSession, server: grpc.aio.Server, health: health_aio.HealthServicer
+    session: WorkerSession,
+    server: grpc.aio.Server,
+    health: health_aio.HealthServicer,
+    drain_s: float,
 ) -> None:
     running = asyncio.create_task(session.run())
     watchdog = asyncio.create_task(_exit_when_hung(session))
@@ -92,6 +95,10 @@ async def _run(
         if running.done():
             running.result()
         await health.enter_graceful_shutdown()
+        logger.info("draining")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(drain_s):
+                await session.drain()
     finally:
         stopping.cancel()
         watchdog.cancel()

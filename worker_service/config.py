@@ -73,6 +73,9 @@ class WorkerSettings(ServiceSettings):
     hung_s: float = Field(
         60.0, gt=0, description="a step so old, and ten times what was predicted, is hung: exit"
     )
+    drain_s: float = Field(
+        10.0, ge=0, description="longest time that handing over may take when it is told to end"
+    )
     driver_silence_s: float = Field(2.0, gt=0, description="a silent driver may be replaced")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"

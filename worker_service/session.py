@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from shared.errors import MalformedMessage
 from shared.types import (
+    DRAINING,
     PROTOCOL_MAX,
     PROTOCOL_MIN,
     BatchPlan,
@@ -58,6 +59,7 @@ class WorkerSession:
         self._running_limit_s = 0.0
         self._ended_s: float | None = None
         self._outbox = Outbox()
+        self._is_draining = False
         self._unfinished: set[int] = set()
         self._num_steps = 0
         self._num_sampled_tokens = 0
@@ -84,6 +86,20 @@ class WorkerSession:
             age_s = asyncio.get_running_loop().time() - self._running_since_s
             if age_s > self._running_limit_s:
                 return f"step {self._running_step} has run for {age_s:.0f} s"
+
+    async def drain(self) -> None:
+        """Begin no step any more, and have the driver give what runs here to others.
+
+        Returns when it has let go; the caller bounds how long that may take.
+        """
+        self._is_draining = True
+        async with self._boundary:
+            self._plans.clear()
+            driver = self._driver
+            if driver is not None:
+                driver.post(Fenced(reason=DRAINING, epoch=self._epoch))
+        while driver is not None and self._driver is driver:
+            await asyncio.sleep(0.01)
 
     async def _run_step(self, plan: BatchPlan) -> None:
         loop = asyncio.get_running_loop()
@@ -129,6 +145,9 @@ class WorkerSession:
             return
         if hello.protocol_max < PROTOCOL_MIN or hello.protocol_min > PROTOCOL_MAX:
             await self._refuse(link, Fenced(reason="protocol"))
+            return
+        if self._is_draining:
+            await self._refuse(link, Fenced(reason=DRAINING, epoch=self._epoch))
             return
         now_s = asyncio.get_running_loop().time()
         driver = DriverStream(link, hello.replica_id, now_s, self._limits.max_outgoing)
@@ -225,6 +244,8 @@ class WorkerSession:
 
     def _accept(self, driver: DriverStream, plan: BatchPlan) -> None:
         """Queue a plan, answer a repeated one with its result, or refuse it whole."""
+        if self._is_draining:
+            return  # its driver knows, or is about to
         expected = self._last_accepted_step + 1
         refusal = ""
         if plan.epoch != self._epoch:

@@ -322,6 +322,31 @@ async def test_a_worker_that_is_given_up_forgets_all_and_draws_a_new_incarnation
 
 
 @on_virtual_clock
+async def test_a_draining_worker_ends_its_step_says_so_and_waits_until_it_is_let_go(bench):
+    link = bench.connect()
+    await link.wait_for(Resident)
+    link.say(make_plan(1, handle=1, chunks=(Chunk(1, 3),)), make_plan(2, chunks=(Chunk(1, 1),)))
+    await asyncio.sleep(STEP_S / 2)
+
+    draining = asyncio.create_task(bench.session.drain())
+    fenced = await link.wait_for(Fenced)
+    link.say(make_plan(3))  # sent before its driver knew
+    await asyncio.sleep(5)
+
+    assert fenced.reason == "draining"
+    assert link.all(StepResult) and bench.compute.executed == [1]
+    assert not draining.done() and not link.all(PlanRefused)
+    assert (await bench.connect("b").wait_for(Fenced)).reason == "draining"
+    link.say(Yield(reason="the worker drains"))
+    await draining
+
+
+@on_virtual_clock
+async def test_a_worker_that_nobody_drives_drains_at_once(bench):
+    await bench.session.drain()
+
+
+@on_virtual_clock
 async def test_idle_time_counts_as_bubble_only_while_sequences_are_unfinished(bench):
     link = bench.connect()
     await link.wait_for(Resident)
