@@ -70,6 +70,7 @@ class Serving:
         limits: RequestLimits,
         capacities: Callable[[], Sequence[Capacity]],
         strategy: Callable[[], StrategySettings],
+        draw_seed: Callable[[], int] = lambda: secrets.randbits(64),
     ) -> None:
         self._store = store
         self._delivery = delivery
@@ -77,6 +78,7 @@ class Serving:
         self._limits = limits
         self._capacities = capacities
         self._strategy = strategy
+        self._draw_seed = draw_seed
         self._unwatched: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self.watched: dict[str, str] = {}  # nonce -> request id, of the streams open here
         self.model: ServedModel | None = None
@@ -139,7 +141,7 @@ class Serving:
         self, model: ServedModel, checked: CheckedRequest, prompt_ids: TokenIds, max_tokens: int
     ) -> RequestSpec:
         own_stops = () if checked.ignore_eos else model.eos_token_ids
-        seed = secrets.randbits(64) if checked.seed is None else checked.seed
+        seed = self._draw_seed() if checked.seed is None else checked.seed
         salt = checked.cache_salt or checked.tenant
         return RequestSpec(
             prompt_ids=prompt_ids,

@@ -24,9 +24,9 @@ from shared.types import (
 )
 
 
-def sampled_id(seed: int, output_index: int, vocabulary: int = 1000) -> int:
-    """What the fake model says: whatever was chunked, preempted or moved."""
-    digest = hashlib.blake2b(f"{seed}/{output_index}".encode(), digest_size=4).digest()
+def sampled_id(seed: int, output_index: int, vocabulary: int = 1000, salt: str = "") -> int:
+    """What the fake model says: whatever was chunked, preempted or moved. `salt`: a model of its own."""
+    digest = hashlib.blake2b(f"{seed}/{output_index}{salt}".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "little") % vocabulary
 
 
@@ -47,10 +47,10 @@ class FakeSequence:
     def num_pending_tokens(self) -> int:
         return 0 if self.finish else len(self.token_ids) - self.num_computed_tokens
 
-    def sample(self) -> int:
+    def sample(self, salt: str) -> int:
         stop = self.admission.stop
         index = self.num_output_tokens
-        token_id = sampled_id(self.admission.sampling.seed, index)
+        token_id = sampled_id(self.admission.sampling.seed, index, salt=salt)
         self.token_ids.append(token_id)
         if token_id in stop.stop_token_ids and index >= stop.min_tokens:
             self.finish = FinishReason.STOP_TOKEN
@@ -67,8 +67,13 @@ class FakeWorker:
         block_size: int = 16,
         max_sequences: int = 0,
         finds_prefixes: bool = False,
+        salt: str = "",
     ) -> None:
-        """`finds_prefixes`: admissions find some full blocks computed, in copies of their own."""
+        """`finds_prefixes`: admissions find some full blocks computed, in copies of their own. `salt`: this
+        worker draws other tokens than others."""
+        self._salt = salt
+        self.num_failing_rows = 0  # so many chunks fail, as after logits that are not numbers
+        self.failed_ids: set[str] = set()
         self.block_size = block_size
         self.num_blocks = num_blocks
         self._max_sequences = max_sequences
@@ -144,6 +149,12 @@ class FakeWorker:
             self._num_cached += num_full
             self._num_free += sequence.num_held_blocks - num_full
 
+    def _forget_failed(self, handle: int) -> None:
+        """None of its blocks may be found again."""
+        sequence = self._sequences.pop(handle)
+        self._num_free += sequence.num_held_blocks
+        self.failed_ids.add(sequence.admission.request_id)
+
     def _allocate(self, num_blocks: int) -> bool:
         if num_blocks > self._num_free + self._num_cached:
             return False
@@ -178,6 +189,10 @@ class FakeWorker:
         num_tokens = min(chunk.max_num_tokens, sequence.num_pending_tokens)
         if num_tokens < 1:
             return None
+        if self.num_failing_rows:
+            self.num_failing_rows -= 1
+            self._forget_failed(chunk.handle)
+            return Refusal(handle=chunk.handle, reason=RefusalReason.FAILED, detail="not a number")
         num_held = blocks_for(sequence.num_computed_tokens + num_tokens, self.block_size)
         num_new = max(0, num_held - sequence.num_held_blocks)
         if not self._allocate(num_new):
@@ -191,7 +206,7 @@ class FakeWorker:
         return StepRow(
             handle=chunk.handle,
             num_computed_tokens=num_tokens,
-            sampled_ids=(sequence.sample(),) if samples else (),
+            sampled_ids=(sequence.sample(self._salt),) if samples else (),
             first_index=first_index,
             num_cached_tokens=num_cached,
             finish=sequence.finish,

@@ -5,36 +5,40 @@ import asyncio
 import contextlib
 import itertools
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from auditor import Auditor
 from fake_worker import FakeWorker
 from network import Life, RemoteStore, SimLink, link_pair
 from store_model import StoreModel
+from streams import SimStreams
 
 from scheduler_service.delivery import Delivery, keep_watching
 from scheduler_service.driver import Driver
 from scheduler_service.driver_values import DriverContext, DriverSettings
 from scheduler_service.membership import Membership, MembershipSettings
-from scheduler_service.output_stream import OutputChunk
 from scheduler_service.planning.snapshot import Limits
 from scheduler_service.pool_strategy import PoolStrategy
 from scheduler_service.serving import ServedModel, Serving
 from scheduler_service.stored_request import spec_from_bytes
 from scheduler_service.text_stops import CodecTextStops
-from shared.errors import RequestNotFound, ServingError, StoreUnavailable, WorkerLost
+from shared.errors import ServingError, WorkerLost
 from shared.strategy import StrategySettings
 from shared.types import BatchPlan, FinishReason, StepResult, WorkerDescription, WorkerStats
 from shared.validation import Capacity, RawRequest, RequestLimits
-from tokentide.resume import Chunk, Finish, RetrySettings, StreamBroken, StreamLost, resuming
+from tokentide.resume import RetrySettings, resuming
 from worker_service.session import WorkerSession
 from worker_service.session_values import SessionLimits
+
+OpenStore = Callable[..., Any]  # given now_ms and draw_nonce
 
 MODEL = "fake"
 BLOCK_SIZE = 16
 NUM_BLOCKS = 48
 MAX_MODEL_TOKENS = 4096
+DRAIN_S = 10.0
+LIMITS = Limits(token_budget=64, max_sequences=8, max_bypasses=4)
 
 
 class FakeCodec:
@@ -58,17 +62,25 @@ class SimCompute:
         self._rng = rng
         self._auditor = auditor
         self.incarnation = ""
+        self.extra_s = 0.0  # the next step is longer by so much
+        self.session: WorkerSession
         self.resident = engine.resident
         self.blocks = engine.blocks
         self.memory = engine.memory
         self.forget_all = engine.forget_all
 
     async def execute(self, plan: BatchPlan) -> StepResult:
-        self._auditor.on_step(self.incarnation, plan)
-        await asyncio.sleep(0.005 + 0.02 * self._rng.random())
+        self._auditor.on_step(self.incarnation, plan, self.session.stats().epoch, LIMITS)
+        await asyncio.sleep(0.005 + 0.02 * self._rng.random() + self.extra_s)
+        self.extra_s = 0.0
         result = self._engine.execute(plan)
+        self._auditor.failed |= self._engine.failed_ids
         self._auditor.on_result(self.incarnation, result)
+        self._auditor.on_outbox(self.incarnation, len(self.session._outbox))
         return result
+
+    def fail_a_row(self) -> None:
+        self._engine.num_failing_rows = 1
 
 
 class SimWorker:
@@ -76,8 +88,11 @@ class SimWorker:
         self.address = address
         self.life = Life(address)
         self._rng = cluster.rng
-        self.compute = SimCompute(FakeWorker(num_blocks=num_blocks), cluster.rng, cluster.auditor)
-        self.compute.incarnation = cluster.draw_name()
+        incarnation = cluster.draw_name()
+        salt = incarnation if cluster.auditor.is_divergent else ""
+        engine = FakeWorker(num_blocks=num_blocks, salt=salt)
+        self.compute = SimCompute(engine, cluster.rng, cluster.auditor)
+        self.compute.incarnation = incarnation
         description = WorkerDescription(
             incarnation=self.compute.incarnation,
             name=address,
@@ -97,6 +112,7 @@ class SimWorker:
             draw_incarnation=self._draw_incarnation(cluster),
             limits=SessionLimits(),
         )
+        self.compute.session = self.session
         self.life.spawn(self.session.run())
 
     def _draw_incarnation(self, cluster: "Cluster") -> Any:
@@ -114,6 +130,7 @@ class SimPort:
         self.address = address
         self._cluster = cluster
         self._replica = replica
+        self._path = cluster.path(replica.name, address)
 
     def _worker(self) -> SimWorker:
         worker = self._cluster.workers.get(self.address)
@@ -123,17 +140,19 @@ class SimPort:
 
     async def describe(self) -> WorkerDescription:
         await self._cluster.delay()
+        await self._path.wait_going()
         return self._worker().session.description
 
     async def watch_stats(self, interval_s: float) -> AsyncIterator[WorkerStats]:
         worker = self._worker()
         while worker.life.is_alive:
+            await self._path.wait_going()
             yield worker.session.stats()
             await asyncio.sleep(interval_s)
         raise WorkerLost("it died")
 
     def drive(self) -> SimLink:
-        near, far = link_pair(self._cluster.rng, self._cluster.max_delay_s)
+        near, far = link_pair(self._cluster.rng, self._cluster.max_delay_s, self._path)
         self._replica.own(near)
         try:
             worker = self._worker()
@@ -153,7 +172,9 @@ class SimReplica:
     def __init__(self, cluster: "Cluster", replica_id: str) -> None:
         self.life = Life(replica_id)
         self._cluster = cluster
-        self.store = RemoteStore(cluster.store, cluster.rng, cluster.max_delay_s, self.life)
+        self.store = RemoteStore(
+            cluster.store, cluster.rng, cluster.max_delay_s, self.life, cluster.auditor.witness
+        )
         self.delivery = Delivery(self.store, replica_id)
         self.membership = Membership(
             replica_id=replica_id,
@@ -179,6 +200,7 @@ class SimReplica:
             limits=RequestLimits(),
             capacities=lambda: [Capacity(BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_TOKENS)],
             strategy=self.strategy.now,
+            draw_seed=lambda: cluster.rng.getrandbits(64),
         )
         self.serving.model = ServedModel(
             name=MODEL,
@@ -206,7 +228,7 @@ class SimReplica:
         context = DriverContext(
             store=self.store,
             replica_id=self.life.name,
-            limits_of=lambda _: Limits(token_budget=64, max_sequences=8, max_bypasses=4),
+            limits_of=lambda _: LIMITS,
             settings=DriverSettings(),
             read_spec=spec_from_bytes,
             strategy=self.strategy.now,
@@ -219,125 +241,27 @@ class SimReplica:
         return Driver(link, description, context)
 
 
-class SimStreams:
-    """`resume.Streams`: a client's calls to the replicas, which may die under them."""
-
-    def __init__(self, cluster: "Cluster", raw: RawRequest) -> None:
-        self._cluster = cluster
-        self._raw = raw
-        self._turn = cluster.rng.randrange(len(cluster.replica_ids))
-        self._nonces = (f"{raw.request_id}-{n}" for n in itertools.count())
-
-    def next_replica(self) -> None:
-        self._turn += 1
-
-    async def submit_again(self, seed: int | None) -> bool:
-        replica = self._replica()
-        if replica is None or not replica.life.is_alive:
-            return True  # tried again later
-        with contextlib.suppress(StoreUnavailable):
-            await replica.serving.submit(self._raw, b"hash", watch_nonce=next(self._nonces))
-        return True
-
-    def _replica(self) -> "SimReplica | None":
-        names = self._cluster.replica_ids
-        return self._cluster.replicas.get(names[self._turn % len(names)])
-
-    def generate(self) -> AsyncIterator[Chunk]:
-        return self._stream(None, 0, b"")
-
-    def follow(self, request_id: str, start: int, prefix_hash: bytes) -> AsyncIterator[Chunk]:
-        return self._stream(request_id, start, prefix_hash)
-
-    async def _stream(
-        self, request_id: str | None, start: int, prefix_hash: bytes
-    ) -> AsyncIterator[Chunk]:
-        replica = self._replica()
-        await self._cluster.delay()
-        if replica is None or not replica.life.is_alive:
-            raise StreamBroken("nobody answers")
-        near, far = link_pair(self._cluster.rng, self._cluster.max_delay_s)
-        replica.life.own(far)
-        replica.life.spawn(self._serve(replica, far, request_id, start, prefix_hash))
-        try:
-            while (message := await near.receive()) is not None:
-                if isinstance(message, ServingError):
-                    if isinstance(message, StoreUnavailable):
-                        raise StreamBroken(str(message))
-                    if isinstance(message, RequestNotFound):
-                        raise StreamLost(message)
-                    raise message
-                yield message
-            raise StreamBroken("the replica died")
-        finally:
-            near.close()
-
-    async def _serve(
-        self,
-        replica: SimReplica,
-        link: SimLink,
-        request_id: str | None,
-        start: int,
-        prefix_hash: bytes,
-    ) -> None:
-        """What the Generation door does, without protobuf."""
-        nonce = next(self._nonces)
-        serving = replica.serving
-        try:
-            if request_id is None:
-                submitted = await serving.submit(self._raw, b"hash", watch_nonce=nonce)
-                request_id, spec = submitted.request_id, submitted.spec
-                self._cluster.auditor.on_accepted(request_id, spec)
-                if not submitted.created:
-                    await serving.watch(request_id, spec, nonce)
-            else:
-                spec = await serving.spec_of(request_id)
-                await serving.watch(request_id, spec, nonce)
-            await link.send(_opening(request_id, start, spec))
-            async for output in serving.follow(
-                request_id, spec, start=start, prefix_hash=prefix_hash, nonce=nonce
-            ):
-                await link.send(_chunk(request_id, output))
-        except ServingError as error:
-            try:
-                await link.send(error)
-            except ConnectionError:
-                return
-        except ConnectionError:
-            return
-
-
-def _opening(request_id: str, start: int, spec: Any) -> Chunk:
-    return Chunk(request_id=request_id, start_index=start, seed=spec.sampling.seed)
-
-
-def _chunk(request_id: str, output: OutputChunk) -> Chunk:
-    finish = Finish(reason=output.end.finish) if output.end is not None else None
-    return Chunk(
-        request_id=request_id,
-        start_index=output.start_index,
-        token_ids=output.token_ids,
-        text=output.text,
-        finish=finish,
-        prefix_hash=output.prefix_hash,
-        must_move=output.must_move,
-    )
-
-
 class Cluster:
     def __init__(
-        self, seed: int, *, num_replicas: int = 2, num_blocks: tuple[int, ...] = (NUM_BLOCKS,) * 2
+        self,
+        seed: int,
+        *,
+        num_replicas: int = 2,
+        num_blocks: tuple[int, ...] = (NUM_BLOCKS,) * 2,
+        is_divergent: bool = False,
+        open_store: OpenStore = StoreModel,
     ) -> None:
-        """`num_blocks`: of each worker."""
+        """`num_blocks`: of each worker. `is_divergent`: each worker would go on with other tokens."""
         self.rng = random.Random(seed)
         self.max_delay_s = self.rng.choice((0.001, 0.01, 0.05))
         self.auditor = Auditor()
+        self.auditor.is_divergent = is_divergent
         loop = asyncio.get_running_loop()
-        self.store = StoreModel(
+        self.store = open_store(
             now_ms=lambda: int(loop.time() * 1e3),
             draw_nonce=lambda: self.rng.getrandbits(64),
         )
-        self.auditor.store = self.store
+        self._paths: dict[tuple[str, str], Life] = {}
         self._names = itertools.count()
         self.num_blocks = {f"worker-{n}": num for n, num in enumerate(num_blocks)}
         self.addresses = list(self.num_blocks)
@@ -359,6 +283,11 @@ class Cluster:
     def restart_replica(self, replica_id: str) -> None:
         self.replicas[replica_id] = SimReplica(self, replica_id)
 
+    def path(self, replica_id: str, address: str) -> Life:
+        """Between a replica and a worker; cut off like a process."""
+        key = (replica_id, address)
+        return self._paths.setdefault(key, Life(f"{replica_id} to {address}"))
+
     async def cut_off(self, life: Life, for_s: float) -> None:
         """A stopped process, or a partition: nothing passes, then all of it, late."""
         life.hold()
@@ -371,6 +300,26 @@ class Cluster:
     def restart_worker(self, address: str) -> None:
         self.workers[address] = SimWorker(self, address, self.num_blocks[address])
 
+    async def drain_worker(self, address: str) -> None:
+        """As its process does at SIGTERM."""
+        worker = self.workers[address]
+        if worker.life.is_alive:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_S):
+                    await worker.session.drain()
+            await worker.life.kill()
+
+    async def drain_replica(self, replica_id: str) -> None:
+        replica = self.replicas[replica_id]
+        if replica.life.is_alive:
+            replica.serving.is_draining = True
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_S):
+                    await replica.membership.drain()
+            replica.delivery.move_all()
+            await asyncio.sleep(1.0)
+            await replica.life.kill()
+
     def replica_driving(self, address: str) -> str | None:
         return self.workers[address].session.stats().driver or None
 
@@ -382,6 +331,7 @@ class Cluster:
         lives = [r.life for r in self.replicas.values()] + [w.life for w in self.workers.values()]
         for life in lives:
             await life.kill()
+        await self.auditor.read_ends(self.store)
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -403,3 +353,15 @@ class Cluster:
             finish = type(error).__name__
         self.auditor.on_client_end(raw.request_id, finish)
         return finish
+
+    async def leaving_client(self, raw: RawRequest, after: float) -> None:
+        """Goes away in the middle, as `Client` does it: it says so once, to whom it reaches."""
+        self.auditor.cancelled.add(raw.request_id)
+        reading = asyncio.create_task(self.client(raw))
+        await asyncio.wait((reading,), timeout=after)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        alive = [replica for replica in self.replicas.values() if replica.life.is_alive]
+        if alive:
+            with contextlib.suppress(ServingError):
+                await self.rng.choice(alive).serving.cancel([raw.request_id])

@@ -12,21 +12,23 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 
 from schedules import History, judge
 from test_simulation import run
 
 
-async def _history_of(seed: int) -> History:
-    history = History(seed)
+async def _history_of(seed: int, faults: Sequence[str]) -> History:
+    history = History(seed, faults=faults)
     await history.run()
     return history
 
 
-def examine(seed: int) -> tuple[int, list[str], list[str], int]:
+def examine(seed: int, faults: Sequence[str] = ()) -> tuple[int, list[str], list[str], int]:
     """Seed, its faults, what was wrong, tokens delivered."""
     try:
-        history = run(_history_of(seed))
+        history = run(_history_of(seed, faults))
     except BaseException as error:  # a stream that never ended, or a check of the product itself
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -38,6 +40,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--faults", nargs="*", default=(), help="these, instead of drawn ones")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
@@ -47,7 +50,7 @@ def main() -> int:
     seeds = range(given.first, given.first + given.seeds)
     with multiprocessing.Pool(given.processes) as pool:
         for done, (seed, kinds, wrong, tokens) in enumerate(
-            pool.imap_unordered(examine, seeds, chunksize=8), start=1
+            pool.imap_unordered(partial(examine, faults=given.faults), seeds, chunksize=8), start=1
         ):
             faults.update(kinds)
             num_tokens += tokens

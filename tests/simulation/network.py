@@ -5,7 +5,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from witness import StoreWitness
+
 from shared.errors import StoreUnavailable
+from shared.types import BatchPlan
 
 
 class Life:
@@ -15,6 +18,7 @@ class Life:
         self.name = name
         self.is_alive = True
         self.is_held = False
+        self.repeats_plans = False  # of a path: each plan arrives twice
         self._goes_on = asyncio.Event()
         self._resumes: list[Callable[[], None]] = []
         # Dictionaries for their order: a set's depends on addresses, and a seed must replay.
@@ -53,12 +57,16 @@ class Life:
         self._links[link] = None
         link.life = self
 
+    def reset_links(self) -> None:
+        """As if something between had reset every connection."""
+        links, self._links = self._links, {}
+        for link in links:
+            link.close()
+
     async def kill(self) -> None:
         """Like kill -9: nothing that the dying code still does reaches anyone."""
         self.is_alive = False
-        for link in tuple(self._links):
-            link.sever()
-        self._links.clear()
+        self.reset_links()
         tasks = [t for t in self.tasks if t is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
@@ -77,6 +85,7 @@ class SimLink:
         self._held: list[Any] = []
         self.peer: SimLink
         self.life: Life | None = None  # whose end it is; None: a client's
+        self.path: Life | None = None  # what may be cut between the two, though both live
 
     async def send(self, message: Any) -> None:
         if self._is_broken:
@@ -87,11 +96,17 @@ class SimLink:
             self.peer._arrives_s + 1e-6, loop.time() + self._rng.random() * self._max_delay_s
         )
         self.peer._arrives_s = at_s
-        loop.call_at(at_s, self.peer._arrive, message)
+        is_repeated = self.path is not None and self.path.repeats_plans and is_plan(message)
+        arrive = self.peer._arrive_twice if is_repeated else self.peer._arrive
+        loop.call_at(at_s, arrive, message)
+
+    def _arrive_twice(self, message: Any) -> None:
+        self._arrive(message)
+        self._arrive(message)
 
     def _arrive(self, message: Any) -> None:
-        lives = [end.life for end in (self, self.peer) if end.life is not None]
-        held = next((life for life in lives if life.is_held), None)
+        parts = (self.life, self.peer.life, self.path)
+        held = next((part for part in parts if part is not None and part.is_held), None)
         if held is not None or self._held:
             self._held.append(message)
             if held is not None and len(self._held) == 1:
@@ -117,18 +132,22 @@ class SimLink:
         loop = asyncio.get_running_loop()
         loop.call_later(self._rng.random() * self._max_delay_s, self.peer._break)
 
-    def sever(self) -> None:
-        self.close()
-
     def _break(self) -> None:
         if not self._is_broken:
             self._is_broken = True
             self._inbox.put_nowait(None)
 
 
-def link_pair(rng: random.Random, max_delay_s: float) -> tuple[SimLink, SimLink]:
+def is_plan(message: Any) -> bool:
+    return isinstance(message, BatchPlan)
+
+
+def link_pair(
+    rng: random.Random, max_delay_s: float, path: Life | None = None
+) -> tuple[SimLink, SimLink]:
     one, other = SimLink(rng, max_delay_s), SimLink(rng, max_delay_s)
     one.peer, other.peer = other, one
+    one.path = other.path = path
     return one, other
 
 
@@ -162,14 +181,19 @@ async def _sleep_until(at_s: float) -> None:
 
 
 class RemoteStore:
-    """The store model behind a network, over three connections as `RedisStore` has them. A caller that
-    dies between does not learn what became of its call."""
+    """The store behind a network, over three connections as `RedisStore` has them. A caller that dies
+    between does not learn what became of its call. The witness sees each call when it happens."""
 
-    def __init__(self, model: Any, rng: random.Random, max_delay_s: float, life: Life) -> None:
+    def __init__(
+        self, model: Any, rng: random.Random, max_delay_s: float, life: Life, witness: StoreWitness
+    ) -> None:
         self._model = model
         self._life = life
+        self._rng = rng
+        self._witness = witness
         self._driving, self._doors, self._reading = (Lane(rng, max_delay_s) for _ in range(3))
         self.is_reachable = True
+        self.loss = 0.0  # share of the calls that are lost, half of them only after they happened
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._model, name)
@@ -179,17 +203,27 @@ class RemoteStore:
         lane = self._doors if is_door else self._reading if name in READING else self._driving
 
         async def remote(*args: Any) -> Any:
-            await lane.send()
-            await self._life.wait_going()
-            if not self.is_reachable:
-                raise StoreUnavailable("the store is away")
-            try:
-                # Shielded: the call, once sent, happens whole whatever becomes of its caller.
-                return await asyncio.shield(asyncio.ensure_future(call(*args)))
-            finally:
-                await lane.answer()
-                await self._life.wait_going()
-                if not self.is_reachable:
-                    raise StoreUnavailable("the answer got lost")
+            # Shielded: once sent it arrives, maybe much later, whatever has become of its caller.
+            return await asyncio.shield(asyncio.ensure_future(self._travel(name, lane, call, args)))
 
         return remote
+
+    async def _travel(self, name: str, lane: Lane, call: Any, args: tuple[Any, ...]) -> Any:
+        await lane.send()
+        await self._life.wait_going()
+        loses_call = bool(self.loss) and self._rng.random() < self.loss / 2
+        loses_answer = bool(self.loss) and self._rng.random() < self.loss / 2
+        if loses_call or not self.is_reachable:
+            raise StoreUnavailable("the store is away")
+        try:
+            return await self._happen(name, call, args)
+        finally:
+            await lane.answer()
+            await self._life.wait_going()
+            if loses_answer or not self.is_reachable:
+                raise StoreUnavailable("the answer got lost")
+
+    async def _happen(self, name: str, call: Any, args: tuple[Any, ...]) -> Any:
+        answer = await call(*args)
+        self._witness.saw(name, args, answer)
+        return answer

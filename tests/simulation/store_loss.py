@@ -1,38 +1,21 @@
-"""What a store loses: its last writes, or all of them."""
+"""What a store loses: its last writes, or all of them. The witness's books go back with it."""
 
-import copy
 from typing import Any
 
-from store_model import StoreModel
-
-KEPT = (  # what a restored copy of a store has in it
-    "requests",
-    "workers",
-    "replicas",
-    "batches",
-    "strategy",
-    "num_unread_tokens",
-    "beats_until_ms",
-    "amnesty_until_ms",
-    "capacity",
-    "fingerprint",
-    "num_arrivals",
-    "write_counter",
-)
+from cluster import Cluster
 
 
-def saved(store: StoreModel) -> dict[str, Any]:
-    return {name: copy.deepcopy(getattr(store, name)) for name in KEPT}
+def saved(cluster: Cluster) -> Any:
+    return cluster.store.saved(), cluster.auditor.witness.saved()
 
 
-def restore(store: StoreModel, state: dict[str, Any]) -> None:
+def restore(cluster: Cluster, state: Any) -> None:
     """As after starting from an older append-only file: the same marker, fewer writes."""
-    for name, value in state.items():
-        setattr(store, name, value)
+    cluster.store.restore(state[0])
+    cluster.auditor.witness.restore(state[1])
 
 
-def empty(store: StoreModel) -> None:
+def empty(cluster: Cluster) -> None:
     """As after FLUSHALL: another instance."""
-    fresh = StoreModel(now_ms=store.now_ms, draw_nonce=store.draw_nonce, marker="another")
-    restore(store, saved(fresh))
-    store.marker = "another"
+    cluster.store.empty()
+    cluster.auditor.witness.restore(({}, {}))

@@ -1,69 +1,70 @@
-"""The auditor works: faults planted in the product's functions are seen from the history."""
-
-import asyncio
+"""The auditor works: a fault planted in one function or one line of Lua is seen from the history."""
 
 import pytest
-from test_simulation import kill_a_driver_and_a_worker, run
+from cluster import OpenStore
+from lua_store import lua_stores
+from plants import IN_LUA, IN_PYTHON, Plant
+from schedules import History, judge
+from test_poison import among_others
+from test_simulation import run
 
-from scheduler_service.committer import Committer
-from scheduler_service.delivery import Reader
-from scheduler_service.planning.view import DriverView
-from shared.types import Resident
+from scheduler_service.store.embedded import EmbeddedStore
 
-MAX_SEEDS = 40
-
-
-def deliver_before_commit(monkeypatch):
-    commit = Committer._commit
-
-    async def planted(self, rows):
-        self.listener.durable(rows)
-        await asyncio.sleep(0.05)
-        await commit(self, rows)
-
-    monkeypatch.setattr(Committer, "_commit", planted)
+MAX_SEEDS = 200
 
 
-def take_without_looking_at_the_index(monkeypatch):
-    def planted(self, index, ids):
-        self._ids.extend(ids)
-        self.num_known += len(ids)
-        self._news.set()
-        return True
-
-    monkeypatch.setattr(Reader, "take", planted)
+@pytest.fixture(scope="module")
+def valkey_url(tmp_path_factory):
+    with EmbeddedStore.start(tmp_path_factory.mktemp("store")) as server:
+        yield server.url
 
 
-def forget_rows_that_were_not_committed(monkeypatch):
-    """A takeover that trusts the log only, and lets the worker go on from its own rows."""
-    attach = DriverView.attach
+async def history_of(seed: int, plant: Plant, **given) -> list[str]:
+    if plant.poisons:
+        cluster, *_ = await among_others(seed, limit_s=60.0, **given)
+        return cluster.auditor.violations
+    history = History(seed, faults=plant.faults, **given)
+    try:
+        await history.run()
+    except (TimeoutError, BaseExceptionGroup):
+        return history.cluster.auditor.violations
+    return judge(history)
 
-    def planted(self, resident: Resident, running, batches=()):
-        outcome = attach(self, resident, running, batches)
-        outcome.rows.clear()
-        return outcome
 
-    monkeypatch.setattr(DriverView, "attach", planted)
-    monkeypatch.setattr(Committer, "_from_length", lambda self, row, length: [])
+async def whole_history_of(seed: int, open_store: OpenStore) -> History:
+    history = History(seed, open_store=open_store)
+    await history.run()
+    return history
+
+
+def assert_reported(plant: Plant, **given) -> None:
+    for seed in range(plant.first_seed, plant.first_seed + MAX_SEEDS):
+        if any(
+            line.startswith(plant.reported_as) for line in run(history_of(seed, plant, **given))
+        ):
+            return
+    pytest.fail(f"not seen in {MAX_SEEDS} histories")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "plant",
-    [
-        deliver_before_commit,
-        take_without_looking_at_the_index,
-        forget_rows_that_were_not_committed,
-    ],
-)
-def test_a_planted_fault_is_reported(monkeypatch, plant):
-    plant(monkeypatch)
+@pytest.mark.parametrize("plant", IN_PYTHON, ids=lambda plant: plant.name)
+def test_a_fault_in_our_python_is_reported(monkeypatch, plant):
+    plant.patch(monkeypatch)
 
-    for seed in range(MAX_SEEDS):
-        try:
-            cluster, _ = run(kill_a_driver_and_a_worker(seed))
-        except (BaseExceptionGroup, TimeoutError, AssertionError):
-            return  # a client's own check, or a stream that never ended
-        if cluster.auditor.judge():
-            return
-    pytest.fail(f"not seen in {MAX_SEEDS} histories")
+    assert_reported(plant)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", IN_LUA, ids=lambda plant: plant.name)
+def test_a_fault_in_our_lua_is_reported(valkey_url, plant):
+    with lua_stores(valkey_url, plant.lua) as open_store:
+        assert_reported(plant, open_store=open_store)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_reported_of_our_lua_as_it_is(valkey_url, seed):
+    """The same histories that run on the model elsewhere."""
+    with lua_stores(valkey_url) as open_store:
+        history = run(whole_history_of(seed, open_store))
+
+    assert judge(history) == []

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from cluster import Cluster, SimWorker
+from cluster import Cluster, OpenStore, SimWorker
+from store_model import StoreModel
 from test_simulation import make_raw, run, settle
 
 from shared.errors import RequestQuarantined
@@ -41,8 +42,10 @@ def make_deadly(cluster: Cluster, worker: SimWorker) -> None:
     worker.compute.execute = deadly  # type: ignore[method-assign]
 
 
-async def among_others(seed: int) -> tuple[Cluster, list[FinishReason | str], FinishReason | str]:
-    cluster = Cluster(seed)
+async def among_others(
+    seed: int, *, open_store: OpenStore = StoreModel, limit_s: float = 600.0
+) -> tuple[Cluster, list[FinishReason | str], FinishReason | str]:
+    cluster = Cluster(seed, open_store=open_store)
     await cluster.store.set_strategy(STRATEGIES[seed % len(STRATEGIES)].as_json())
     for worker in tuple(cluster.workers.values()):
         make_deadly(cluster, worker)
@@ -53,13 +56,18 @@ async def among_others(seed: int) -> tuple[Cluster, list[FinishReason | str], Fi
         return await cluster.client(make_raw(cluster, number))
 
     poison = RawRequest(request_id=POISON, prompt_ids=tuple(range(30)), max_tokens=20, seed=1)
-    async with asyncio.timeout(600):
-        async with asyncio.TaskGroup() as tasks:
-            poisoned = tasks.create_task(cluster.client(poison))
-            clients = [tasks.create_task(arrive(number)) for number in range(16)]
+    async with asyncio.TaskGroup() as tasks:
+        work = [cluster.client(poison), *(arrive(number) for number in range(16))]
+        clients = [tasks.create_task(one) for one in work]
+        await asyncio.wait(clients, timeout=limit_s)
+        for client in clients:
+            client.cancel()
+    is_over = not any(client.cancelled() for client in clients)
+    if is_over:
         await settle(cluster)
     await cluster.stop()
-    return cluster, [client.result() for client in clients], poisoned.result()
+    poisoned, *mates = (c.result() if not c.cancelled() else "nothing" for c in clients)
+    return cluster, mates, poisoned
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -23,14 +23,14 @@ async def with_loss(
 
     async def lose() -> None:
         await asyncio.sleep(0.5 + rng.random() * 2)
-        before = saved(cluster.store)
+        before = saved(cluster)
         await asyncio.sleep(rng.random())
         if kills:
             await cluster.kill_worker(rng.choice(cluster.addresses))
         if loses_all:
-            empty(cluster.store)
+            empty(cluster)
         else:
-            restore(cluster.store, before)
+            restore(cluster, before)
         if kills:
             await asyncio.sleep(rng.random())
             for address, worker in cluster.workers.items():

@@ -25,7 +25,7 @@ def make_raw(cluster: Cluster, number: int) -> RawRequest:
         request_id=f"request-{number}",
         prompt_ids=prompt,
         max_tokens=rng.randint(1, 60),
-        seed=rng.getrandbits(64),
+        seed=rng.getrandbits(64) if rng.random() < 0.8 else None,
         priority=rng.choice((0, 0, 0, -1, 5)),
     )
 
@@ -60,7 +60,9 @@ async def kill_a_driver_and_a_worker(seed: int) -> tuple[Cluster, list[FinishRea
 
 
 async def settle(cluster: Cluster) -> None:
-    """Until the workers have let go of everything."""
+    """Until every request has ended and the workers have let go of everything."""
+    while not await cluster.auditor.read_ends(cluster.store):
+        await asyncio.sleep(1.0)
     while any(w.session.stats().blocks.held for w in cluster.workers.values()):
         await asyncio.sleep(0.1)
 

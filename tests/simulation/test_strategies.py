@@ -22,6 +22,7 @@ STRATEGIES = (
 async def run_under(seed: int, *, switches: bool) -> tuple[Cluster, list[FinishReason | str]]:
     """Requests arrive while a driver and a worker die, under one strategy or under changing ones."""
     cluster = Cluster(seed)
+    cluster.auditor.has_token_budget = False
     rng = cluster.rng
     is_over = asyncio.Event()
     await cluster.store.set_strategy(STRATEGIES[seed % len(STRATEGIES)].as_json())
