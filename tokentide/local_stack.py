@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tokentide.processes import ServiceFailed, ServiceProcess
+from tokentide.processes import INTERPRETER, ServiceFailed, ServiceProcess
 from tokentide.store_process import StoreProcess
 from tokentide.undisturbed import undisturbed
 
@@ -43,6 +43,7 @@ class StackSpec:
     worker_args: tuple[str, ...] = ()
     scheduler_args: tuple[str, ...] = ()
     log_dir: Path | None = None  # None: a temporary one
+    interpreter: tuple[str, ...] = INTERPRETER  # a profiler's command, say
 
 
 @dataclass(slots=True)
@@ -70,7 +71,8 @@ class LocalStack:
             port = spec.worker_port + number if spec.worker_port else 0
             args = ["--model", str(spec.model_dir), "--host", spec.host, "--port", str(port)]
             args += ["--name", f"worker-{number}", *spec.worker_args]
-            worker = ServiceProcess(f"worker-{number}", self.run_dir, "worker_service", args)
+            label = f"worker-{number}"
+            worker = ServiceProcess(label, self.run_dir, "worker_service", args, spec.interpreter)
             self.workers.append(worker)
             await worker.start()
         await asyncio.gather(*(worker.wait_ready(START_WORKER_S) for worker in self.workers))
@@ -91,7 +93,9 @@ class LocalStack:
             args += ["--workers", addresses, "--replica-id", f"scheduler-{number}"]
             args += ["--config", str(secret), *spec.scheduler_args]
             label = f"scheduler-{number}"
-            scheduler = ServiceProcess(label, self.run_dir, "scheduler_service", args)
+            scheduler = ServiceProcess(
+                label, self.run_dir, "scheduler_service", args, spec.interpreter
+            )
             self.schedulers.append(scheduler)
             await scheduler.start()
         await asyncio.gather(*(s.wait_ready(START_SCHEDULER_S) for s in self.schedulers))

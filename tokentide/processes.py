@@ -6,11 +6,13 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from shared.errors import ServingError
 from shared.serving_process import DIE_WITH_PARENT
 
+INTERPRETER = (sys.executable, "-P")  # what is installed, not what lies in the current folder
 STOP_S = 15.0
 END_GROUP_S = 1.0
 LOG_TAIL_LINES = 5
@@ -23,19 +25,26 @@ class ServiceFailed(ServingError):
 class ServiceProcess:
     """A child in its own session, so that Ctrl-C reaches the launcher only, which stops it in order."""
 
-    def __init__(self, label: str, run_dir: Path, module: str, args: list[str]) -> None:
+    def __init__(
+        self,
+        label: str,
+        run_dir: Path,
+        module: str,
+        args: list[str],
+        interpreter: Sequence[str] = INTERPRETER,
+    ) -> None:
+        """`interpreter`: the command that `-m` and the module follow."""
         self.label = label
         self.log_path = run_dir / f"{label}.log"
         self.ports: dict[str, int] = {}
-        self._announce_path = run_dir / f"{label}.json"
+        self.announce_path = run_dir / f"{label}.json"
         self._command = [
-            sys.executable,
-            "-P",  # what is installed, not what lies in the current folder
+            *interpreter,
             "-m",
             module,
             *args,
             "--announce",
-            str(self._announce_path),
+            str(self.announce_path),
         ]
         self._process: asyncio.subprocess.Process | None = None
 
@@ -49,7 +58,7 @@ class ServiceProcess:
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
-        self._announce_path.unlink(missing_ok=True)
+        self.announce_path.unlink(missing_ok=True)
         with self.log_path.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -74,7 +83,7 @@ class ServiceProcess:
         ended = asyncio.create_task(self._process.wait())
         try:
             async with asyncio.timeout(timeout_s):
-                while not self._announce_path.exists():
+                while not self.announce_path.exists():
                     if ended.done():
                         raise ServiceFailed(self.why_ended())
                     await asyncio.sleep(0.02)
@@ -83,7 +92,7 @@ class ServiceProcess:
             raise ServiceFailed(message) from None
         finally:
             ended.cancel()
-        self.ports = json.loads(self._announce_path.read_text())
+        self.ports = json.loads(self.announce_path.read_text())
 
     def why_ended(self) -> str:
         """One line if the service said why in one, as it does; else the end of its log."""

@@ -1,6 +1,7 @@
 """The embedded store as one of a local stack's processes: watched and started again like the others."""
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +41,15 @@ class StoreProcess:
     @property
     def pid(self) -> int:
         return self._store.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """None while it runs."""
+        return self._store.exit_status
+
+    def signal(self, number: int) -> None:
+        if self.exit_status is None:
+            os.kill(self.pid, number)
 
     async def wait(self) -> int:
         """Until it has ended. It is not a child of the event loop's, so it is asked."""
