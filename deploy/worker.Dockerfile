@@ -1,0 +1,32 @@
+# A worker, and what fetches and converts models. Build from the repository's root:
+#   docker build --file deploy/worker.Dockerfile --tag tokentide/worker .
+# Which torch it gets is pip's choice; with PIP_EXTRA_INDEX_URL naming PyTorch's index of CPU builds it
+# takes the one without CUDA, which is several GB smaller.
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+
+FROM ${PYTHON_IMAGE} AS build
+ARG PIP_EXTRA_INDEX_URL=
+WORKDIR /build
+RUN python3 -m venv /venv
+COPY pyproject.toml requirements.txt deploy/print_requirements.py ./
+RUN python3 print_requirements.py worker > wanted.txt \
+    && /venv/bin/python -m pip install --no-cache-dir --requirement wanted.txt --constraint requirements.txt gguf setuptools
+COPY . .
+RUN /venv/bin/python -m pip install --no-cache-dir --no-build-isolation --no-deps .
+
+FROM ${PYTHON_IMAGE}
+# The CPU's kernels are compiled for the processor that they run on, at the first start.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev libgomp1 \
+    && rm -rf /var/lib/apt/lists/*
+# /cache/kernels is the worker's own, /models may be a volume or a folder of the host's.
+RUN groupadd --gid 10001 tokentide \
+    && useradd --uid 10001 --gid 10001 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin tokentide \
+    && install --directory --owner 10001 --group 10001 /models /cache /cache/kernels \
+    && ln --symbolic /models /cache/models
+COPY --from=build /venv /venv
+ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 TOKENTIDE_CACHE=/cache
+USER 10001:10001
+EXPOSE 50061
+ENTRYPOINT ["tokentide"]
+CMD ["worker"]
