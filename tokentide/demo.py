@@ -1,69 +1,28 @@
-"""`tokentide demo`: eight prompts through a stack of real processes, shown step by step, and what it took."""
+"""`tokentide demo`: eight prompts through a stack of real processes, shown step by step, and what it took.
 
-import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+Then the same once more, with processes killed in mid-stream.
+"""
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tokentide.client import Chunk, Client
+from rich.console import Console
+
+from tokentide.client import Client
 from tokentide.commands.operations_client import OperationsClient
-from tokentide.commands.readings import Step, Totals, percentile
-from tokentide.demo_prompts import DEMO_PROMPTS, DemoPrompt
-from tokentide.live_view import is_live, rate, step_line, steps_panel
-from tokentide.local_stack import LocalStack, StackSpec, local_stack
+from tokentide.commands.readings import Totals, percentile, sum_of
+from tokentide.demo_kills import run_kills
+from tokentide.demo_prompts import DEMO_PROMPTS
+from tokentide.demo_round import Talk, converse
+from tokentide.demo_show import shown
+from tokentide.live_view import rate
+from tokentide.local_stack import LocalStack, Report, StackSpec, local_stack
 from tokentide.models import packaged_model_dir
 
+NUM_WORKERS = 2
 TOKEN_BUDGET = 192  # small, so that the long prompt is seen to be cut
 KV_MEMORY = "256MiB"
-READY_S = 30.0
-OTHER_COLUMNS = 38  # cells beside the answer, in the table of the answers
-REFRESH_S = 0.125
-SHOWN_STEPS = 6
-TOKENS_A_LINE = 12
-
-
-@dataclass(slots=True)
-class Talk:
-    """One prompt and its answer so far."""
-
-    prompt: DemoPrompt
-    num_prompt_tokens: int = 0
-    submitted_s: float = 0.0
-    arrivals_s: list[float] = field(default_factory=list)  # of each chunk that carried tokens
-    num_tokens: int = 0
-    text: str = ""
-    end: str = ""
-
-    def take(self, chunk: Chunk, now_s: float) -> None:
-        self.num_prompt_tokens = chunk.num_prompt_tokens or self.num_prompt_tokens
-        self.text += chunk.text
-        if chunk.token_ids:
-            self.num_tokens += len(chunk.token_ids)
-            self.arrivals_s.append(now_s)
-        if chunk.finish is not None:
-            self.end = chunk.finish.reason.value.replace("_", " ")
-
-    @property
-    def ttft_s(self) -> float | None:
-        """Time to first token."""
-        return self.arrivals_s[0] - self.submitted_s if self.arrivals_s else None
-
-    @property
-    def gaps_s(self) -> list[float]:
-        pairs = zip(self.arrivals_s, self.arrivals_s[1:], strict=False)
-        return [after - before for before, after in pairs]
-
-
-class Show(Protocol):
-    def on_step(self, step: Step) -> None: ...
-    def on_chunk(self, talk: Talk) -> None: ...
-    async def run(self) -> None:
-        """Draws until it is cancelled."""
 
 
 async def run_demo(console: Console) -> int:
@@ -72,143 +31,47 @@ async def run_demo(console: Console) -> int:
 
     spec = StackSpec(
         model_dir=packaged_model_dir(progress=report),
-        worker_args=("--kv-memory", KV_MEMORY),
+        num_workers=NUM_WORKERS,
+        num_schedulers=2,
+        worker_args=("--kv-memory", KV_MEMORY, "--threads", str(threads_each())),
         scheduler_args=("--token-budget", str(TOKEN_BUDGET)),
     )
-    console.print("Tokentide demo: one store, one worker, one scheduler", style="bold")
-    async with local_stack(spec, report) as stack:
-        summary = await stack.run(_converse(stack, console, report))
-    for name, value in summary.rows():
-        report(f"{name:<23}{value}")
+    console.print("Tokentide demo: one store, two workers, two schedulers", style="bold")
+    async with local_stack(spec, report) as stack, Client(stack.endpoints) as client:
+        talks = [Talk(prompt) for prompt in DEMO_PROMPTS]
+        summary = await stack.run(_calm_round(stack, client, talks, console, report))
+        for name, value in summary.rows():
+            report(f"{name:<23}{value}")
+        is_undisturbed = await run_kills(stack, client, talks, console, report)
     console.print("all processes have ended", style="dim")
-    return 0
+    return 0 if is_undisturbed else 1
 
 
-async def _converse(
-    stack: LocalStack, console: Console, report: Callable[[str], None]
+def threads_each() -> int:
+    """The workers share the cores; what they answer does not depend on it."""
+    return max(len(os.sched_getaffinity(0)) // NUM_WORKERS, 1)
+
+
+async def _calm_round(
+    stack: LocalStack, client: Client, talks: Sequence[Talk], console: Console, report: Report
 ) -> "Summary":
-    talks = [Talk(prompt) for prompt in DEMO_PROMPTS]
-    show = LiveShow(console, talks) if is_live(console) else LineShow(console)
-    async with (
-        Client(stack.endpoints) as client,
-        OperationsClient(stack.operations_endpoints[0]) as operations,
-    ):
-        await operations.wait_ready(READY_S)
-        report("warming up with one short request")
-        async for _ in client.generate("Hello", max_tokens=1):
-            pass
-        before = await operations.loads()
-        report(f"sending {len(talks)} prompts at once; at most {TOKEN_BUDGET} tokens in a step\n")
-        watching = asyncio.create_task(_watch(operations, show, before.totals.num_steps))
-        drawing = asyncio.create_task(show.run())
-        started_s = asyncio.get_running_loop().time()
-        try:
-            await asyncio.gather(*(_talk(client, talk, show) for talk in talks))
-            wall_s = asyncio.get_running_loop().time() - started_s
-            after = await operations.loads()
-        finally:
-            watching.cancel()
-            drawing.cancel()
-            await asyncio.gather(watching, drawing, return_exceptions=True)
-    return Summary.of(talks, after.totals.since(before.totals), wall_s)
+    report("warming up with one short request")
+    async for _ in client.generate("Hello", max_tokens=1):
+        pass
+    before = await _totals(stack)
+    report(f"sending {len(talks)} prompts at once; at most {TOKEN_BUDGET} tokens in a step\n")
+    async with shown(console, talks) as show:
+        wall_s = await converse(stack, client, talks, (show,))
+    after = await _totals(stack)
+    return Summary.of(talks, after.since(before), wall_s)
 
 
-async def _talk(client: Client, talk: Talk, show: Show) -> None:
-    loop = asyncio.get_running_loop()
-    talk.submitted_s = loop.time()
-    prompt = talk.prompt
-    async for chunk in client.generate(
-        [("user", prompt.text)],
-        request_id=prompt.name,
-        max_tokens=prompt.max_tokens,
-        temperature=0,
-    ):
-        talk.take(chunk, loop.time())
-        show.on_chunk(talk)
-
-
-async def _watch(operations: OperationsClient, show: Show, num_earlier_steps: int) -> None:
-    """From the ring of recent steps, so that none is missed; without those of the warm-up."""
-    async for step in operations.watch_steps(replay_recent=True):
-        if step.scheduled and step.step_id > num_earlier_steps:
-            show.on_step(step)
-
-
-class LineShow:
-    """Plain lines: each step, and each answer a dozen tokens at a time."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._num_shown: dict[str, int] = {}  # characters of each answer
-
-    async def run(self) -> None:
-        return None
-
-    def on_step(self, step: Step) -> None:
-        self._line(step_line(step).plain)
-
-    def on_chunk(self, talk: Talk) -> None:
-        name = talk.prompt.name
-        is_first = len(talk.arrivals_s) == 1 and name not in self._num_shown
-        if not (is_first or talk.end or talk.num_tokens % TOKENS_A_LINE == 0):
-            return
-        if not talk.arrivals_s:
-            return
-        fresh = one_line(talk.text[self._num_shown.get(name, 0) :])
-        self._num_shown[name] = len(talk.text)
-        note = f" first token after {talk.ttft_s:.2f} s" if is_first else ""
-        note += f" [{talk.end}]" if talk.end else ""
-        if fresh or note:
-            self._line(f"    {name:>8} {talk.num_tokens:>3} {fresh}{note}")
-
-    def _line(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-class LiveShow:
-    """A table of the answers as they grow, above the last steps."""
-
-    def __init__(self, console: Console, talks: Sequence[Talk]) -> None:
-        self._console = console
-        self._talks = talks
-        self._steps: list[Step] = []
-
-    async def run(self) -> None:
-        with Live(console=self._console, auto_refresh=False, get_renderable=self.render) as live:
-            while True:
-                live.refresh()
-                await asyncio.sleep(REFRESH_S)
-
-    def on_step(self, step: Step) -> None:
-        self._steps = [*self._steps[1 - SHOWN_STEPS :], step]
-
-    def on_chunk(self, talk: Talk) -> None:
-        return None  # the next refresh shows it
-
-    def render(self) -> RenderableType:
-        return Group(talks_table(self._talks, self._console.width), steps_panel(self._steps))
-
-
-def talks_table(talks: Sequence[Talk], width: int) -> Table:
-    """Of an answer that grows, the end: as much as the other columns leave room for."""
-    room = max(width - OTHER_COLUMNS, 20)
-    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
-    for name in ("request", "prompt", "TTFT", "tokens"):
-        table.add_column(name, no_wrap=True, justify="left" if name == "request" else "right")
-    table.add_column("answer", no_wrap=True, ratio=1)
-    for talk in talks:
-        ttft = f"{talk.ttft_s:.2f} s" if talk.ttft_s is not None else ""
-        style = "dim" if talk.end else ""
-        answer = Text(one_line(talk.text), overflow="ellipsis", no_wrap=True)
-        num_prompt = str(talk.num_prompt_tokens or "")
-        tail = answer if len(answer) <= room or talk.end else answer[-room:]
-        table.add_row(talk.prompt.name, num_prompt, ttft, str(talk.num_tokens), tail, style=style)
-    return table
-
-
-def one_line(text: str) -> str:
-    """Text of the model made harmless for a terminal: one line, no control characters."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+async def _totals(stack: LocalStack) -> Totals:
+    each: list[Totals] = []
+    for endpoint in stack.operations_endpoints:
+        async with OperationsClient(endpoint) as operations:
+            each.append((await operations.loads()).totals)
+    return sum_of(each)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

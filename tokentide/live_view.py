@@ -165,6 +165,9 @@ def worker_lines(worker: WorkerReading) -> Text:
 def steps_panel(steps: Sequence[Step] | deque[Step]) -> Panel:
     """Numbers first and no word twice, so that 80 columns still say who was in a step."""
     table = Table(box=None, pad_edge=False, expand=True, header_style="dim")
+    has_several = len({step.worker for step in steps}) > 1
+    if has_several:
+        table.add_column("worker", no_wrap=True)
     for name in ("step", "ms", "free", "cached", "held", "queue", "decodes"):
         table.add_column(name, no_wrap=True, justify="right")
     table.add_column("who", no_wrap=True, overflow="ellipsis", ratio=1)
@@ -172,7 +175,8 @@ def steps_panel(steps: Sequence[Step] | deque[Step]) -> Panel:
         blocks = step.blocks
         counts = (blocks.free, blocks.cached, blocks.held, step.num_waiting, len(step.decodes))
         took = f"{step.timings.total_ns / 1e6:.0f}"
-        table.add_row(str(step.step_id), took, *map(str, counts), _who(step))
+        worker = (step.worker,) if has_several else ()
+        table.add_row(*worker, str(step.step_id), took, *map(str, counts), _who(step))
     return Panel(table, title="last steps", title_align="left", style="dim")
 
 

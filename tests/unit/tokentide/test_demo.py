@@ -1,12 +1,8 @@
-import io
-
-from rich.console import Console
-
-from shared.types import FinishReason
-from tokentide.client import Chunk, Finish
+from tokentide.client import Chunk
 from tokentide.commands.readings import Totals
-from tokentide.demo import LineShow, LiveShow, Summary, Talk, one_line
+from tokentide.demo import Summary, threads_each
 from tokentide.demo_prompts import DEMO_PROMPTS, DemoPrompt
+from tokentide.demo_round import Talk
 
 
 def make_talk(*arrivals_s: float, num_prompt_tokens: int = 10) -> Talk:
@@ -19,24 +15,11 @@ def make_talk(*arrivals_s: float, num_prompt_tokens: int = 10) -> Talk:
     return talk
 
 
-def finish(talk: Talk) -> None:
-    end = Finish(reason=FinishReason.LENGTH)
-    talk.take(Chunk(request_id="haiku", start_index=talk.num_tokens, finish=end), 9.0)
-
-
 def test_there_are_eight_prompts_of_different_lengths_with_names_of_their_own():
     assert len(DEMO_PROMPTS) == 8
     assert len({prompt.name for prompt in DEMO_PROMPTS}) == 8
     lengths = sorted(len(prompt.text) for prompt in DEMO_PROMPTS)
     assert lengths[-1] > 50 * lengths[0]
-
-
-def test_times_to_tokens_are_counted_from_the_submit():
-    talk = make_talk(1.5, 2.0, 2.25)
-
-    assert talk.ttft_s == 1.5
-    assert talk.gaps_s == [0.5, 0.25]
-    assert make_talk().ttft_s is None
 
 
 def test_the_summary_keeps_generated_and_prompt_tokens_apart():
@@ -60,50 +43,8 @@ def test_the_summary_keeps_generated_and_prompt_tokens_apart():
     assert rows["mean batch size"] == "2.0 sequences"
 
 
-def test_plain_lines_tell_the_first_token_then_a_dozen_at_a_time_then_the_end():
-    console = Console(file=io.StringIO(), width=80)
-    show = LineShow(console)
-    talk = make_talk()
-    for index in range(14):
-        talk.take(
-            Chunk(request_id="haiku", start_index=index, token_ids=(1,), text=f" {index}"), 1.0
-        )
-        show.on_chunk(talk)
-    finish(talk)
-    show.on_chunk(talk)
-
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
-    assert lines == [
-        "       haiku   1 0 first token after 1.00 s",
-        "       haiku  12 1 2 3 4 5 6 7 8 9 10 11",
-        "       haiku  14 12 13 [length]",
-    ]
-
-
-def test_the_live_table_shows_each_answer_s_end_and_tokens():
-    talk = make_talk(*[float(n) for n in range(1, 40)])
-    console = Console(file=io.StringIO(), width=100, color_system=None)
-
-    console.print(LiveShow(console, [talk]).render())
-
-    assert isinstance(console.file, io.StringIO)
-    shown = console.file.getvalue()
-    assert "haiku" in shown
-    assert "1.00 s" in shown
-    assert "39" in shown
-
-
-def test_at_80_columns_the_newest_words_of_a_long_answer_are_in_sight():
-    talk = make_talk(*[float(n) for n in range(1, 40)])
-    talk.take(Chunk(request_id="haiku", start_index=39, token_ids=(1,), text=" newest"), 40.0)
-    console = Console(file=io.StringIO(), width=80, color_system=None)
-
-    console.print(LiveShow(console, [talk]).render())
-
-    assert isinstance(console.file, io.StringIO)
-    assert "sea newest" in console.file.getvalue()
-
-
-def test_text_of_the_model_cannot_move_the_cursor():
-    assert one_line("a\x1b[2Jb\n c\td") == "a [2Jb c d"
+def test_every_worker_has_a_thread_however_few_the_cores(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    assert threads_each() == 1
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
+    assert threads_each() == 8
