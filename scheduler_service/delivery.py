@@ -27,6 +27,8 @@ STATUS_AFTER = {
 }
 
 LOST_S = 5.0  # a request that was there is gone when nobody has given it back for so long
+BEAT_S = 0.5
+MAX_BEATS_PER_S = 1000.0
 READ_BATCH = 256  # logs read in one store call
 
 
@@ -53,6 +55,8 @@ class Reader:
         self.is_unknown = False  # the store has no such request (any more)
         self.must_move = False  # this replica is draining
         self.heard_s = 0.0
+        self.sent_s = 0.0  # when its client was last sent anything
+        self._must_beat = False  # its client is to hear that it is not forgotten
         self._ids: list[int] = []  # not yet handed on
         self._taken = array("I")  # all of the log that is known here
         self.must_recheck = False  # the store lost writes: what is known must be in its log again
@@ -61,8 +65,8 @@ class Reader:
         self._news = asyncio.Event()
 
     async def wait_news(self) -> list[int]:
-        """New ids; empty when the log has ended. Waits until there is one or the other."""
-        while not (self._ids or self.end or self.is_unknown or self.must_move):
+        """New ids; empty when the log has ended, or a beat is due. Waits until there is any of it."""
+        while not (self._ids or self.end or self.is_unknown or self.must_move or self._must_beat):
             self._news.clear()
             await self._news.wait()
         ids, self._ids = self._ids, []
@@ -87,6 +91,15 @@ class Reader:
         if fresh:
             self._news.set()
         return True
+
+    def beat(self) -> None:
+        self._must_beat = True
+        self._news.set()
+
+    def take_beat(self) -> bool:
+        """Whether a beat was due."""
+        is_due, self._must_beat = self._must_beat, False
+        return is_due
 
     def finish(self, end: LogEnd) -> None:
         self.end = self.end or end
@@ -122,8 +135,19 @@ class Delivery:
     def num_streams(self) -> int:
         return sum(map(len, self._readers.values()))
 
+    @property
+    def beat_s(self) -> float:
+        """A stream that has sent nothing for so long says that it lives; thousands do so less often."""
+        return max(BEAT_S, self.num_streams / MAX_BEATS_PER_S)
+
+    @property
+    def next_within_ms(self) -> int:
+        """What a stream may promise its client."""
+        return round(1e3 * (self.beat_s + 2 * self._poll_s))
+
     def open(self, request_id: str, start: int) -> Reader:
         reader = Reader(request_id, start)
+        reader.sent_s = asyncio.get_running_loop().time()
         self._readers.setdefault(request_id, []).append(reader)
         self._want(request_id)
         return reader
@@ -184,8 +208,12 @@ class Delivery:
         """Streams that have heard nothing for a while look for themselves."""
         while True:
             await asyncio.sleep(self._poll_s)
-            now_s = asyncio.get_running_loop().time()
+            now_s, beat_s = asyncio.get_running_loop().time(), self.beat_s
             for request_id, readers in self._readers.items():
+                for reader in readers:
+                    if now_s - reader.sent_s >= beat_s:
+                        reader.sent_s = now_s
+                        reader.beat()
                 if any(now_s - reader.heard_s >= self._poll_s for reader in readers):
                     self._want(request_id)
 

@@ -187,23 +187,23 @@ class Driver:
 
     async def _receive(self) -> None:
         while True:
-            message = await self._stream.receive()
-            match message:
+            match message := await self._stream.receive():
                 case StepResult():
                     self._on_result(message)
-                case Replay():
-                    # A plan arrived there twice; its result may have come long ago.
-                    if message.result.step_id > self._last_step_id:
-                        self._on_result(message.result)
-                case WorkerHeartbeat():
-                    continue
-                case Fenced(reason=reason) if reason == DRAINING:
-                    self._is_worker_leaving = True
-                    self.give_up("the worker drains")
+                case Replay() if message.result.step_id > self._last_step_id:
+                    self._on_result(message.result)
+                case Replay() | WorkerHeartbeat():
+                    continue  # a plan that arrived there twice: its result has come long ago
                 case Fenced():
-                    raise WorkerLost(f"fenced: {message.reason}")
+                    self._on_fenced(message.reason)
                 case PlanRefused() | Resident():
                     raise WorkerLost(f"out of step with the worker: {message}")
+
+    def _on_fenced(self, reason: str) -> None:
+        if reason != DRAINING:
+            raise WorkerLost(f"fenced: {reason}")
+        self._is_worker_leaving = True
+        self.give_up("the worker drains")
 
     def _on_result(self, result: StepResult) -> None:
         outcome = self._view.apply_result(result)

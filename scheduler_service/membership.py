@@ -10,24 +10,25 @@ Ordinary async code over injected ports, store and the loop's clock (I12).
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from scheduler_service.driver import Driver
 from scheduler_service.driver_values import StepTotals, WorkerLink
+from scheduler_service.reclaiming import Reclaimer, ReclaimSettings
 from scheduler_service.repair import Continuity
+from scheduler_service.replica_beats import ReplicaBeats, driver_ranking
 from scheduler_service.store.interface import PoolTotals, RequestStore
-from shared.errors import StoreRefused, StoreUnavailable, WorkerLost
+from shared.errors import StoreRefused, StoreUnavailable, WorkerGone, WorkerLost
 from shared.types import WorkerDescription, WorkerStats
 
 logger = logging.getLogger(__name__)
 
 
 class WorkerPort(Protocol):
-    """A worker at an address. Raises WorkerLost when it does not answer."""
+    """A worker at an address. Raises WorkerLost when it does not answer, WorkerGone if nobody is there."""
 
     address: str
 
@@ -46,8 +47,8 @@ class MembershipSettings:
     worker_silence_s: float = 2.0  # no stats for so long: the worker is not there
     stats_interval_s: float = 0.25
     reconnect_s: float = 0.2
-    reclaim_s: float = 2.0  # beat and epoch unchanged, and no sight of the worker, for so long
     resolve_s: float = 2.0
+    reclaim: ReclaimSettings = field(default_factory=ReclaimSettings)
 
 
 @dataclass(slots=True)
@@ -58,15 +59,6 @@ class SeenWorker:
     description: WorkerDescription
     stats: WorkerStats
     driver: Driver | None = None
-
-
-def driver_ranking(replica_ids: Sequence[str], incarnation: str) -> list[str]:
-    """Rendezvous hashing: replicas by preference for this worker, the preferred first."""
-
-    def weight(replica_id: str) -> bytes:
-        return hashlib.sha256(f"{replica_id}\n{incarnation}".encode()).digest()
-
-    return sorted(replica_ids, key=weight, reverse=True)
 
 
 class Membership:
@@ -91,8 +83,11 @@ class Membership:
         self._settings = settings
         self._rolled_back = rolled_back
         self._continuity = Continuity()
-        self._beats: dict[str, tuple[int, float, float]] = {}  # beat, changed at, first seen
-        self._still: dict[str, tuple[int, int, float]] = {}  # epoch, beat, unchanged since
+        self._beats = ReplicaBeats(replica_id, settings.replica_silence_s)
+        self._reclaimer = Reclaimer(
+            store, settings.reclaim, seen_here=self._incarnations, reclaimed=self.ring
+        )
+        self._last_there: dict[str, str] = {}  # address -> the incarnation that was seen there
         self._is_draining = False
         self.is_store_there = False
         self.workers: dict[str, SeenWorker] = {}
@@ -105,7 +100,7 @@ class Membership:
         tending: dict[str, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._beat())
-            tasks.create_task(self._sweep())
+            tasks.create_task(self._reclaimer.run())
             while True:
                 for address in await self._resolve():
                     if address not in tending or tending[address].done():
@@ -138,10 +133,10 @@ class Membership:
             await asyncio.sleep(0.02)
 
     def live_replicas(self) -> list[str]:
-        now_s = asyncio.get_running_loop().time()
-        silence_s = self._settings.replica_silence_s
-        live = {r for r, (_, at_s, _) in self._beats.items() if now_s - at_s < silence_s}
-        return sorted(live | {self._replica_id})
+        return self._beats.live(asyncio.get_running_loop().time())
+
+    def _incarnations(self) -> set[str]:
+        return {seen.stats.incarnation for seen in self.workers.values()}
 
     # -- workers -----------------------------------------------------------------------------------
 
@@ -154,6 +149,8 @@ class Membership:
                     await self._watch(port)
                 except WorkerLost as error:
                     logger.debug("worker %s: %s", address, error)
+                    if isinstance(error, WorkerGone) and address in self._last_there:
+                        self._reclaimer.note_gone(self._last_there[address])
                 except StoreRefused as error:
                     logger.error("worker %s is not of this pool: %s", address, error)
                 except Exception:  # our mistake: this worker is tried anew, the others go on
@@ -162,13 +159,22 @@ class Membership:
         finally:
             await port.close()
 
-    async def _watch(self, port: WorkerPort) -> None:
+    async def _meet(self, port: WorkerPort) -> WorkerDescription:
         description = await port.describe()
+        before = self._last_there.get(port.address, description.incarnation)
+        if before != description.incarnation:
+            self._reclaimer.note_gone(before)
+        self._last_there[port.address] = description.incarnation
         await self._attach_pool(description)
         await self._welcome(port, description)
+        return description
+
+    async def _watch(self, port: WorkerPort) -> None:
+        description = await self._meet(port)
         watching = port.watch_stats(self._settings.stats_interval_s)
         driving: asyncio.Task[None] | None = None
         undriven_s: float | None = None
+        last_driver = ""
         try:
             async for stats in _until_silent(watching, self._settings.worker_silence_s):
                 if stats.incarnation != description.incarnation:
@@ -180,8 +186,11 @@ class Membership:
                 if driving is not None:
                     self._yield_to_preferred(seen)
                     continue
+                last_driver = stats.driver or last_driver
                 undriven_s = None if stats.driver else (undriven_s or now_s)
-                if undriven_s is not None and self._may_take(description, now_s - undriven_s):
+                if undriven_s is None:
+                    continue
+                if self._may_take(description, now_s - undriven_s, last_driver):
                     driving = asyncio.create_task(self._drive(seen))
         finally:
             self.workers.pop(port.address, None)
@@ -203,18 +212,22 @@ class Membership:
         seen.stats = stats
         return seen
 
-    def _may_take(self, description: WorkerDescription, undriven_s: float) -> bool:
+    def _may_take(
+        self, description: WorkerDescription, undriven_s: float, last_driver: str
+    ) -> bool:
         if self._is_draining:
             return False
-        rank = driver_ranking(self.live_replicas(), description.incarnation).index(self._replica_id)
+        # Whoever has just lost it is not waited for, though its beat may have been heard a moment ago.
+        candidates = [r for r in self.live_replicas() if r == self._replica_id or r != last_driver]
+        rank = driver_ranking(candidates, description.incarnation).index(self._replica_id)
         return undriven_s >= rank * self._settings.takeover_delay_s
 
     def _yield_to_preferred(self, seen: SeenWorker) -> None:
         preferred = driver_ranking(self.live_replicas(), seen.description.incarnation)[0]
         if preferred == self._replica_id or seen.driver is None:
             return
-        _, _, first_s = self._beats[preferred]
-        if asyncio.get_running_loop().time() - first_s >= self._settings.stable_s:
+        live_s = self._beats.live_for_s(preferred, asyncio.get_running_loop().time())
+        if live_s >= self._settings.stable_s:
             seen.driver.give_up(f"{preferred} is preferred")
 
     async def _drive(self, seen: SeenWorker) -> None:
@@ -245,7 +258,7 @@ class Membership:
                 self.is_store_there = False
             else:
                 self.is_store_there = True
-                self._note_beats(self.pool.replica_beats)
+                self._beats.note(self.pool.replica_beats, asyncio.get_running_loop().time())
             await asyncio.sleep(self._settings.beat_s)
 
     async def _beat_once(self) -> None:
@@ -261,50 +274,6 @@ class Membership:
                 await self._store.set_strategy(before.strategy)
                 pool = replace(pool, strategy=before.strategy)
         self.pool = pool
-
-    def _note_beats(self, beats: dict[str, int]) -> None:
-        now_s = asyncio.get_running_loop().time()
-        for replica_id, beat in beats.items():
-            known = self._beats.get(replica_id)
-            if known is None:
-                # Seen once is not seen alive: its beat must move first.
-                self._beats[replica_id] = (beat, now_s - self._settings.replica_silence_s, now_s)
-            elif known[0] != beat:
-                was_live = now_s - known[1] < self._settings.replica_silence_s
-                self._beats[replica_id] = (beat, now_s, known[2] if was_live else now_s)
-        for replica_id in set(self._beats) - set(beats):
-            del self._beats[replica_id]
-
-    # -- dead workers ------------------------------------------------------------------------------
-
-    async def _sweep(self) -> None:
-        """Requests of workers that nobody sees return to the queue."""
-        while True:
-            await asyncio.sleep(self._settings.beat_s)
-            with contextlib.suppress(StoreUnavailable):
-                incarnations = await self._store.list_workers()
-                self._still = {k: v for k, v in self._still.items() if k in incarnations}
-                for incarnation in incarnations:
-                    await self._sweep_worker(incarnation)
-
-    async def _sweep_worker(self, incarnation: str) -> None:
-        seen_here = {seen.stats.incarnation for seen in self.workers.values()}
-        stored = await self._store.read_worker_beat(incarnation)
-        if stored is None or incarnation in seen_here:
-            self._still.pop(incarnation, None)
-            return
-        now_s = asyncio.get_running_loop().time()
-        epoch, beat = stored
-        known = self._still.get(incarnation)
-        if known is None or known[:2] != (epoch, beat):
-            self._still[incarnation] = (epoch, beat, now_s)
-        elif now_s - known[2] >= self._settings.reclaim_s:
-            requeued = await self._store.reclaim(incarnation, epoch, beat)
-            if requeued is not None:
-                logger.warning(
-                    "worker %s is gone: %d requests requeued", incarnation, len(requeued)
-                )
-                self.ring()
 
 
 async def _until_silent(

@@ -38,6 +38,7 @@ class OutputChunk:
     prefix_hash: bytes
     end: "FinishedOutput | None" = None
     must_move: bool = False
+    next_within_ms: int = 0  # of a beat: when the next may be expected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +121,16 @@ class OutputStream:
         )
         num_visible = self._index + shown.num_tokens
         return self._chunk(shown.num_tokens, shown.text, end=self._finished(end, num_visible))
+
+    def beat(self, next_within_ms: int) -> OutputChunk:
+        """Nothing, but that the stream lives."""
+        return OutputChunk(
+            start_index=self._index,
+            token_ids=(),
+            text="",
+            prefix_hash=b"",
+            next_within_ms=next_within_ms,
+        )
 
     def _chunk(
         self, num_tokens: int, text: str, end: FinishedOutput | None = None, must_move: bool = False

@@ -61,7 +61,7 @@ class Submitted:
 
 
 class Serving:
-    def __init__(
+    def __init__(  # noqa: PLR0913 (all that it is wired to)
         self,
         *,
         store: RequestStore,
@@ -189,7 +189,10 @@ class Serving:
             await stream.skip_to(start, prefix_hash)
             while True:
                 chunk = await stream.next_chunk()
+                if chunk is None and reader.take_beat():
+                    yield stream.beat(self._delivery.next_within_ms)
                 if chunk is not None:
+                    reader.sent_s = asyncio.get_running_loop().time()
                     yield chunk
                 if chunk is not None and (chunk.end is not None or chunk.must_move):
                     return
@@ -197,6 +200,11 @@ class Serving:
             self._delivery.close(reader)
             self.watched.pop(nonce, None)
             self._unwatched.put_nowait((request_id, nonce))
+
+    @property
+    def next_within_ms(self) -> int:
+        """Something comes on each stream within so long."""
+        return self._delivery.next_within_ms
 
     async def watch(self, request_id: str, spec: RequestSpec, nonce: str) -> None:
         """A further stream reads this request."""

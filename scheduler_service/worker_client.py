@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 
 from scheduler_service.driver_values import WorkerLink
-from shared.errors import WorkerLost
+from shared.errors import WorkerGone, WorkerLost
 from shared.grpc_link import INTERNAL_CLIENT_OPTIONS, ClientLink, tolerant
 from shared.pb import worker_pb2 as pb
 from shared.pb import worker_pb2_grpc
@@ -18,6 +18,7 @@ from shared.wire.stats import description_from_pb, stats_from_pb
 
 # Opened by hand: with the stub's own deserializer a message that does not parse arrives as None.
 DRIVE = "/tokentide.v1.Worker/Drive"
+REFUSED = "connection refused"  # what grpc says where no process listens
 MAX_TOKENIZER_BYTES = 256 * 1024 * 1024
 
 
@@ -37,7 +38,8 @@ class WorkerClient:
         try:
             message = await self._stub.Describe(pb.DescribeRequest(), timeout=self._timeout_s)
         except grpc.aio.AioRpcError as error:
-            raise WorkerLost(f"{self.address}: {error.details()}") from error
+            lost = WorkerGone if REFUSED in (error.details() or "").lower() else WorkerLost
+            raise lost(f"{self.address}: {error.details()}") from error
         return description_from_pb(message)
 
     async def watch_stats(self, interval_s: float) -> AsyncIterator[WorkerStats]:

@@ -100,6 +100,10 @@ class WorkerLost(ServingError):
     """The worker did not answer in time, or the connection broke. The step may have run."""
 
 
+class WorkerGone(WorkerLost):
+    """Nobody listens at the worker's address."""
+
+
 class WorkerFenced(ServingError):
     """The worker does not let this replica drive it (any more)."""
 
@@ -139,5 +143,6 @@ GRPC_STATUS: dict[type[ServingError], str] = {
     StaleFence: "ABORTED",
     StoreRolledBack: "DATA_LOSS",
     WorkerLost: "UNAVAILABLE",
+    WorkerGone: "UNAVAILABLE",
     WorkerFenced: "ABORTED",
 }

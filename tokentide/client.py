@@ -26,7 +26,7 @@ from tokentide.resume import Chunk, Finish, RetrySettings, StreamBroken, StreamL
 
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-    # A replica that has stopped without a word is left after some 9 s.
+    # A replica that has stopped without a word before its first one is left after some 9 s.
     ("grpc.keepalive_time_ms", 6_000),
     ("grpc.keepalive_timeout_ms", 3_000),
     ("grpc.http2.ping_timeout_ms", 3_000),
@@ -35,6 +35,8 @@ CHANNEL_OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
+
+LATE_S = 1.0  # what a replica has promised may come so late
 
 OPTIONS = frozenset(f.name for f in fields(RawRequest)) - {"text", "chat", "prompt_ids"}
 
@@ -293,12 +295,23 @@ async def _chunks(replicas: Replicas, method: str, message: Any) -> AsyncIterato
     with replica.in_call() as channel:
         call = getattr(generation_pb2_grpc.GenerationStub(channel), method)(message)
         try:
-            is_opening = True
-            async for received in call:
+            is_opening, limit_s = True, None
+            while True:
+                async with asyncio.timeout(limit_s):
+                    received = await call.read()
+                if received is grpc.aio.EOF:
+                    # The status of a failed call; one that ended well has no end of the request.
+                    raise StreamBroken("the stream ended early")
+                if received.next_within_ms:
+                    limit_s = received.next_within_ms / 1e3 + LATE_S
                 yield chunk_from_pb(received, is_opening)
                 is_opening = False
-            raise StreamBroken("the stream ended early")
+        except TimeoutError as error:
+            replica.avoid()
+            raise StreamBroken("the stream fell silent") from error
         except grpc.aio.AioRpcError as error:
+            if is_retryable(error):
+                replica.avoid()
             raise _broken_or_ended(error) from error
         finally:
             call.cancel()  # a dropped call that is not cancelled is never collected

@@ -15,6 +15,7 @@ import grpc
 
 REFRESH_S = 1.0  # addresses older than this are asked for again before they are used
 LOOK_UP_S = 2.0
+AVOID_S = 2.0  # one that has just failed is not the next choice
 
 ChannelOptions = Sequence[tuple[str, int]]
 LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -26,6 +27,7 @@ class Replica:
     def __init__(self, address: str, options: ChannelOptions) -> None:
         self.address = address
         self.num_calls = 0  # going on
+        self.avoided_until_s = 0.0  # others are taken before it
         self._channel = grpc.aio.insecure_channel(address, options=options)
 
     @contextmanager
@@ -36,6 +38,9 @@ class Replica:
             yield self._channel
         finally:
             self.num_calls -= 1
+
+    def avoid(self, for_s: float = AVOID_S) -> None:
+        self.avoided_until_s = asyncio.get_running_loop().time() + for_s
 
     async def close(self) -> None:
         await self._channel.close(None)
@@ -60,6 +65,14 @@ class Replicas:
         """The next one: each call has another replica, where there are several."""
         await self._refresh()
         addresses = self._all_addresses()
+        now_s = asyncio.get_running_loop().time()
+        for _ in addresses:
+            replica = self._next_of(addresses)
+            if replica.avoided_until_s <= now_s:
+                return replica
+        return self._next_of(addresses)  # all have failed a moment ago
+
+    def _next_of(self, addresses: Sequence[str]) -> Replica:
         self._turn += 1
         address = addresses[self._turn % len(addresses)]
         if address not in self._replicas:

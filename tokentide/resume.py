@@ -42,6 +42,13 @@ class Chunk:
     seed: int | None = None  # in the first chunk
     num_prompt_tokens: int | None = None  # in the first chunk
 
+    @property
+    def is_beat(self) -> bool:
+        """Nothing in it, but that the stream lives."""
+        return not (self.token_ids or self.text or self.finish or self.must_move) and (
+            self.seed is None
+        )
+
 
 class StreamBroken(Exception):
     """The stream ended without an end of the request: go on elsewhere."""
@@ -176,6 +183,8 @@ async def _new_chunks(
     async for chunk in stream:
         is_opening = chunk.seed is not None and progress.is_accepted
         progress.hear(chunk)
+        if chunk.is_beat:
+            continue
         fresh = None if is_opening else progress.fresh(chunk)
         if fresh is not None and (fresh.token_ids or not fresh.must_move):
             yield fresh

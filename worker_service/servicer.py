@@ -52,7 +52,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServicer):
         interval_s = (request.interval_ms or DEFAULT_INTERVAL_MS) / 1e3
         while True:
             yield stats_to_pb(self._session.stats())
-            await asyncio.sleep(max(interval_s, 0.02))
+            await self._session.wait_stats(max(interval_s, 0.02))
 
 
 def _file_chunks(name: str, data: bytes) -> list[pb.FileChunk]:

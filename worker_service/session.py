@@ -5,6 +5,7 @@ Knows nothing of grpc, threads, torch or wall time.
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -63,6 +64,7 @@ class WorkerSession:
         self._unfinished: set[int] = set()
         self._num_steps = 0
         self._num_sampled_tokens = 0
+        self._driver_changed = asyncio.Event()
         self._last_blocks = compute.blocks()
 
     # -- steps ---------------------------------------------------------------------------------
@@ -159,8 +161,7 @@ class WorkerSession:
         finally:
             driver.is_broken = True
             if self._driver is driver:
-                self._driver = None
-                self._plans.clear()
+                self._drop_driver()
             driver.post_end()
             # Let a last word (Fenced) leave, and never end the stream in the middle of a write.
             await asyncio.wait((sending,), timeout=self._limits.last_word_s)
@@ -286,11 +287,16 @@ class WorkerSession:
         async with self._boundary:
             if self._driver is not driver:
                 return
-            self._driver = None
-            self._plans.clear()
+            self._drop_driver()
             driver.post(Fenced(reason="yielded", epoch=self._epoch))
             if message.forget:
                 self._start_anew()
+
+    def _drop_driver(self) -> None:
+        self._driver = None
+        self._plans.clear()
+        changed, self._driver_changed = self._driver_changed, asyncio.Event()
+        changed.set()
 
     def _start_anew(self) -> None:
         self._compute.forget_all()
@@ -312,6 +318,12 @@ class WorkerSession:
             )
 
     # -- stats ---------------------------------------------------------------------------------
+
+    async def wait_stats(self, interval_s: float) -> None:
+        """Until it is time for the next ones: at once when nobody drives any more."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(interval_s):
+                await self._driver_changed.wait()
 
     def _running_age_ms(self) -> int:
         if not self._running_step:

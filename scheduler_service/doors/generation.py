@@ -41,7 +41,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
         request_id, spec = submitted.request_id, submitted.spec
         if not submitted.created:
             await self._serving.watch(request_id, spec, nonce)
-        yield _opening_chunk(request_id, spec)
+        yield _opening_chunk(request_id, spec, self._serving.next_within_ms)
         outputs = self._serving.follow(request_id, spec, start=0, prefix_hash=b"", nonce=nonce)
         async with aclosing(outputs):
             async for output in outputs:
@@ -61,7 +61,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
         nonce = uuid.uuid4().hex
         spec = await self._serving.spec_of(request.request_id)
         await self._serving.watch(request.request_id, spec, nonce)
-        opening = _opening_chunk(request.request_id, spec)
+        opening = _opening_chunk(request.request_id, spec, self._serving.next_within_ms)
         opening.start_index = request.start_index
         yield opening
         outputs = self._serving.follow(
@@ -133,6 +133,7 @@ def chunk_to_pb(request_id: str, output: OutputChunk) -> pb.GenerateChunk:
         text=output.text,
         prefix_hash=output.prefix_hash,
         move=output.must_move,
+        next_within_ms=output.next_within_ms,
     )
     if output.end is not None:
         end = output.end
@@ -158,9 +159,12 @@ def _finish_to_pb(finish: FinishReason, stop_match: str, usage: pb.Usage) -> pb.
     return message
 
 
-def _opening_chunk(request_id: str, spec: RequestSpec) -> pb.GenerateChunk:
+def _opening_chunk(request_id: str, spec: RequestSpec, next_within_ms: int) -> pb.GenerateChunk:
     return pb.GenerateChunk(
-        request_id=request_id, seed=spec.sampling.seed, num_prompt_tokens=len(spec.prompt_ids)
+        request_id=request_id,
+        seed=spec.sampling.seed,
+        num_prompt_tokens=len(spec.prompt_ids),
+        next_within_ms=next_within_ms,
     )
 
 

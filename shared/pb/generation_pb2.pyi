@@ -168,7 +168,7 @@ class Finish(_message.Message):
     def __init__(self, cause: _Optional[_Union[FinishCause, str]] = ..., stop_token_id: _Optional[int] = ..., stop_string: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class GenerateChunk(_message.Message):
-    __slots__ = ("request_id", "start_index", "token_ids", "text", "finish", "prefix_hash", "move", "seed", "num_prompt_tokens")
+    __slots__ = ("request_id", "start_index", "token_ids", "text", "finish", "prefix_hash", "move", "seed", "num_prompt_tokens", "next_within_ms")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     START_INDEX_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -178,6 +178,7 @@ class GenerateChunk(_message.Message):
     MOVE_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_WITHIN_MS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     start_index: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -187,7 +188,8 @@ class GenerateChunk(_message.Message):
     move: bool
     seed: int
     num_prompt_tokens: int
-    def __init__(self, request_id: _Optional[str] = ..., start_index: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., prefix_hash: _Optional[bytes] = ..., move: _Optional[bool] = ..., seed: _Optional[int] = ..., num_prompt_tokens: _Optional[int] = ...) -> None: ...
+    next_within_ms: int
+    def __init__(self, request_id: _Optional[str] = ..., start_index: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., prefix_hash: _Optional[bytes] = ..., move: _Optional[bool] = ..., seed: _Optional[int] = ..., num_prompt_tokens: _Optional[int] = ..., next_within_ms: _Optional[int] = ...) -> None: ...
 
 class RequestState(_message.Message):
     __slots__ = ("request_id", "status", "text", "token_ids", "finish", "error", "usage")

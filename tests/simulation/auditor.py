@@ -110,7 +110,8 @@ class Auditor:
                 if not self.is_divergent:
                     self._violate("I5", f"{request_id}: data loss, though no token could differ")
                 continue
-            if stored is None and self.store_loses_writes and request_id in self.cancelled:
+            is_excused = request_id in self.cancelled | self.failed
+            if stored is None and self.store_loses_writes and is_excused:
                 continue
             if stored is None or stored.status not in TERMINAL:
                 self._violate("I9", f"{request_id} is {stored and stored.status} at the end")

@@ -23,7 +23,7 @@ from scheduler_service.pool_strategy import PoolStrategy
 from scheduler_service.serving import ServedModel, Serving
 from scheduler_service.stored_request import spec_from_bytes
 from scheduler_service.text_stops import CodecTextStops
-from shared.errors import ServingError, WorkerLost
+from shared.errors import ServingError, WorkerGone, WorkerLost
 from shared.strategy import StrategySettings
 from shared.types import BatchPlan, FinishReason, StepResult, WorkerDescription, WorkerStats
 from shared.validation import Capacity, RawRequest, RequestLimits
@@ -135,7 +135,7 @@ class SimPort:
     def _worker(self) -> SimWorker:
         worker = self._cluster.workers.get(self.address)
         if worker is None or not worker.life.is_alive:
-            raise WorkerLost(f"nobody answers at {self.address}")
+            raise WorkerGone(f"nobody answers at {self.address}")
         return worker
 
     async def describe(self) -> WorkerDescription:
@@ -148,7 +148,7 @@ class SimPort:
         while worker.life.is_alive:
             await self._path.wait_going()
             yield worker.session.stats()
-            await asyncio.sleep(interval_s)
+            await worker.session.wait_stats(interval_s)
         raise WorkerLost("it died")
 
     def drive(self) -> SimLink:

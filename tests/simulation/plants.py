@@ -13,8 +13,8 @@ from lua_store import Change
 
 from scheduler_service.committer import Committer
 from scheduler_service.delivery import Delivery, Reader
-from scheduler_service.membership import Membership
 from scheduler_service.output_stream import OutputStream
+from scheduler_service.reclaiming import Reclaimer
 from scheduler_service.serving import Serving
 from worker_service.session import WorkerSession
 
@@ -103,7 +103,7 @@ def decide_a_retry_anew(monkeypatch: Any) -> None:
 
 
 def reclaim_a_worker_whose_beat_goes_on(monkeypatch: Any) -> None:
-    sweep_worker = Membership._sweep_worker
+    sweep_worker = Reclaimer._sweep_worker
 
     async def planted(self: Any, incarnation: str) -> None:
         settings, self._settings = self._settings, replace(self._settings, reclaim_s=0.0)
@@ -112,7 +112,7 @@ def reclaim_a_worker_whose_beat_goes_on(monkeypatch: Any) -> None:
         finally:
             self._settings = settings
 
-    monkeypatch.setattr(Membership, "_sweep_worker", planted)
+    monkeypatch.setattr(Reclaimer, "_sweep_worker", planted)
 
 
 IN_PYTHON = (

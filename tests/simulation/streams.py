@@ -1,5 +1,6 @@
 """A simulated client's calls to the replicas: what the Generation door does, without protobuf."""
 
+import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator
@@ -12,6 +13,16 @@ from scheduler_service.output_stream import OutputChunk
 from shared.errors import Draining, NoWorker, RequestNotFound, ServingError, StoreUnavailable
 from shared.validation import RawRequest
 from tokentide.resume import Chunk, Finish, StreamBroken, StreamLost
+
+SILENCE_S = 2.0  # as `Client`: the next beat is due, and a second
+
+
+async def _within(link: SimLink, limit_s: float) -> Any:
+    try:
+        async with asyncio.timeout(limit_s):
+            return await link.receive()
+    except TimeoutError as error:
+        raise StreamBroken("the stream fell silent") from error
 
 
 class SimStreams:
@@ -56,7 +67,7 @@ class SimStreams:
         replica.life.own(far)
         replica.life.spawn(self._serve(replica, far, request_id, start, prefix_hash))
         try:
-            while (message := await near.receive()) is not None:
+            while (message := await _within(near, SILENCE_S)) is not None:
                 if isinstance(message, ServingError):
                     if isinstance(message, (StoreUnavailable, Draining, NoWorker)):
                         raise StreamBroken(str(message))

@@ -14,7 +14,7 @@ from scheduler_service.store.interface import AdoptStatus, Fence, RowStatus, Run
 from shared.types import Assignment
 
 MOST_CRASHES = 5  # two in company, three alone: then a request is quarantined
-LEAST_STILL_S = 1.9  # a beat that stands still for less is not taken for dead
+LEAST_STILL_S = 0.55  # a beat that stands still for less is never taken for dead
 FENCED = ("poll", "claim", "commit", "requeue", "reject", "adopt")
 
 

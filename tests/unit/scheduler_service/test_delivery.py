@@ -7,6 +7,7 @@ import random
 import pytest
 from fakes_store import CAPACITY
 from store_model import StoreModel
+from virtual_clock import VirtualClockLoop
 
 from scheduler_service.delivery import Delivery, Reader
 from scheduler_service.store.interface import CommitRow, Fence, NewRequest, Watch
@@ -157,3 +158,28 @@ async def test_streams_that_leave_while_many_are_read_do_no_harm(store, monkeypa
     assert not running.done()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+def test_a_quiet_stream_beats_and_thousands_beat_less_often():
+    async def body():
+        store = StoreModel(now_ms=lambda: 0, draw_nonce=lambda: 1)
+        delivery = Delivery(store, "replica")
+        reader = delivery.open("r", 0)
+        polling = asyncio.create_task(delivery._poll())
+        started_s = asyncio.get_running_loop().time()
+        times_s = []
+        for _ in range(3):
+            assert await reader.wait_news() == []
+            assert reader.take_beat() and not reader.take_beat()
+            times_s.append(asyncio.get_running_loop().time() - started_s)
+        polling.cancel()
+        promised_ms = delivery.next_within_ms
+        for number in range(4000):
+            delivery.open(f"r{number}", 0)
+        return times_s, promised_ms, delivery.next_within_ms
+
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        times_s, promised_ms, many_ms = runner.run(body())
+
+    assert times_s == pytest.approx([0.5, 1.0, 1.5])
+    assert (promised_ms, many_ms) == (1000, 4501)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from scheduler_service.membership import driver_ranking
+from scheduler_service.replica_beats import driver_ranking
 
 
 def test_every_replica_ranks_alike():

@@ -102,3 +102,20 @@ async def test_a_name_may_come_in_grpcs_own_form():
     replicas = Replicas(["dns:///scheduler:50051"], look_up=Names(scheduler=["10.0.0.1"]))
 
     assert await take(replicas, 2) == {"10.0.0.1:50051"}
+
+
+async def test_one_that_has_just_failed_is_not_the_next_choice():
+    replicas = Replicas(["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"])
+    failed = await replicas.take()
+
+    failed.avoid()
+
+    assert failed.address not in await take(replicas, 6)
+
+
+async def test_where_all_have_failed_they_have_their_turns():
+    replicas = Replicas(["10.0.0.1:1", "10.0.0.2:1"])
+    for _ in range(2):
+        (await replicas.take()).avoid()
+
+    assert len(await take(replicas, 4)) == 2

@@ -127,3 +127,29 @@ def test_a_replica_that_drains_is_left_at_once():
 
     assert ids_of(read(streams)) == IDS
     assert streams.opened == [("generate", 0), ("follow", 5)]
+
+
+def test_a_beat_is_heard_and_not_handed_on():
+    class Beating(Script):
+        async def _stream(self, start):
+            yield Chunk(request_id="r", start_index=0, seed=1)
+            yield Chunk(request_id="r", start_index=0)
+            yield Chunk(request_id="r", start_index=0, token_ids=IDS, finish=None)
+            yield Chunk(request_id="r", start_index=len(IDS))
+            yield Chunk(
+                request_id="r", start_index=len(IDS), finish=Finish(reason=FinishReason.LENGTH)
+            )
+
+    async def body():
+        chunks = resuming(
+            Beating([], random.Random(1)),
+            request_id=None,
+            settings=RetrySettings(),
+            jitter=lambda: 0.5,
+        )
+        return [chunk async for chunk in chunks]
+
+    chunks = asyncio.run(body())
+
+    assert [bool(chunk.token_ids) for chunk in chunks] == [False, True, False]
+    assert chunks[-1].finish is not None

@@ -1,0 +1,45 @@
+"""Which replicas live, by their beats in the store as this replica's own clock times them; and who of them should
+drive a worker.
+
+Pure bookkeeping over times that are handed in (I12).
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+
+def driver_ranking(replica_ids: Sequence[str], incarnation: str) -> list[str]:
+    """Rendezvous hashing: replicas by preference for this worker, the preferred first."""
+
+    def weight(replica_id: str) -> bytes:
+        return hashlib.sha256(f"{replica_id}\n{incarnation}".encode()).digest()
+
+    return sorted(replica_ids, key=weight, reverse=True)
+
+
+class ReplicaBeats:
+    def __init__(self, own_id: str, silence_s: float) -> None:
+        """A replica whose beat stands still for `silence_s` is gone."""
+        self._own_id = own_id
+        self._silence_s = silence_s
+        self._beats: dict[str, tuple[int, float, float]] = {}  # beat, changed at, first seen
+
+    def note(self, beats: dict[str, int], now_s: float) -> None:
+        for replica_id, beat in beats.items():
+            known = self._beats.get(replica_id)
+            if known is None:
+                # Seen once is not seen alive: its beat must move first.
+                self._beats[replica_id] = (beat, now_s - self._silence_s, now_s)
+            elif known[0] != beat:
+                was_live = now_s - known[1] < self._silence_s
+                self._beats[replica_id] = (beat, now_s, known[2] if was_live else now_s)
+        for replica_id in set(self._beats) - set(beats):
+            del self._beats[replica_id]
+
+    def live(self, now_s: float) -> list[str]:
+        live = {r for r, (_, at_s, _) in self._beats.items() if now_s - at_s < self._silence_s}
+        return sorted(live | {self._own_id})
+
+    def live_for_s(self, replica_id: str, now_s: float) -> float:
+        """How long it has been seen alive without a pause."""
+        return now_s - self._beats[replica_id][2]
