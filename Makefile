@@ -17,7 +17,7 @@ install = $(BIN)/python -m pip install --disable-pip-version-check --no-input -r
 	| awk '/^(Collecting|Installing)/ {print "  " ($$1 == "Collecting" ? $$2 : "installing"); fflush()}' && \
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps --editable .
 
-.PHONY: demo test check check-proto format proto bench simulate up model help
+.PHONY: demo test check check-proto format proto bench simulate chaos up model help
 
 demo: $(RUN_SET) ## eight prompts through a local stack: real model, real store, live view
 	@$(BIN)/tokentide demo
@@ -48,6 +48,11 @@ FIRST ?= 0
 simulate: $(DEV_SET) ## SEEDS=10000: that many seeded histories of kills, stops, partitions and losses
 	PYTHONPATH=.:tests:tests/simulation $(BIN)/python tests/simulation/many.py --seeds $(SEEDS) --first $(FIRST)
 
+RUNS ?= 100
+chaos: $(DEV_SET) model ## RUNS=100: kills and stops of real processes under load, audited; every tenth on the real model
+	PYTHONPATH=.:tests:tests/chaos $(BIN)/python tests/chaos/chaos_runs.py --runs $(RUNS) \
+		--model "$$($(BIN)/tokentide model path)"
+
 up: $(RUN_SET) ## a local stack in the foreground, until Ctrl-C
 	@$(BIN)/tokentide up
 
@@ -73,3 +78,7 @@ $(DEV_SET): $(RUN_SET)
 .PHONY: bench-peers
 bench-peers: $(RUN_SET) ## us against vLLM, llama.cpp, OpenVINO, transformers: within 90 minutes, resumes
 	@$(BIN)/python -m bench.peers --minutes 85 --docs docs/benchmarks.md
+
+.PHONY: test-compose
+test-compose: $(DEV_SET) ## the compose stack in real containers; skips where no Docker engine can run
+	@PYTHONPATH=.:tests/compose nice $(BIN)/python tests/compose/compose_run.py
