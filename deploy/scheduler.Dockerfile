@@ -2,22 +2,32 @@
 #   docker build --file deploy/scheduler.Dockerfile --tag tokentide/scheduler .
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
-FROM ${PYTHON_IMAGE} AS build
+# Apart, so that only another requirement installs anew, not every change of pyproject.toml.
+FROM ${PYTHON_IMAGE} AS wanted
+WORKDIR /wanted
+COPY pyproject.toml deploy/print_requirements.py ./
+RUN python3 print_requirements.py scheduler > wanted.txt
+
+FROM ${PYTHON_IMAGE} AS dependencies
 # Another index beside pip's own; empty = none.
 ARG PIP_EXTRA_INDEX_URL=
 WORKDIR /build
 RUN python3 -m venv /venv
-COPY pyproject.toml requirements.txt deploy/print_requirements.py ./
-RUN python3 print_requirements.py scheduler > wanted.txt \
-    && /venv/bin/python -m pip install --no-cache-dir --requirement wanted.txt --constraint requirements.txt setuptools
+COPY requirements.txt ./
+COPY --from=wanted /wanted/wanted.txt ./
+RUN /venv/bin/python -m pip install --no-cache-dir --requirement wanted.txt --constraint requirements.txt setuptools
+
+FROM dependencies AS package
 COPY . .
-RUN /venv/bin/python -m pip install --no-cache-dir --no-build-isolation --no-deps . \
-    && /venv/bin/python -m pip uninstall --yes setuptools pip
+RUN /venv/bin/python -m pip wheel --no-build-isolation --no-deps --wheel-dir /wheel .
 
 FROM ${PYTHON_IMAGE}
 RUN groupadd --gid 10001 tokentide \
     && useradd --uid 10001 --gid 10001 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin tokentide
-COPY --from=build /venv /venv
+COPY --from=dependencies /venv /venv
+# A layer of its own, and small: a new version brings only this one.
+COPY --from=package /wheel /wheel
+RUN /venv/bin/python -m pip install --no-cache-dir --no-index --no-deps /wheel/*.whl
 COPY deploy/start-scheduler /usr/local/bin/
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1
 USER 10001:10001

@@ -4,15 +4,23 @@
 # takes the one without CUDA, which is several GB smaller.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
-FROM ${PYTHON_IMAGE} AS build
+# Apart, so that only another requirement installs anew, not every change of pyproject.toml.
+FROM ${PYTHON_IMAGE} AS wanted
+WORKDIR /wanted
+COPY pyproject.toml deploy/print_requirements.py ./
+RUN python3 print_requirements.py worker > wanted.txt
+
+FROM ${PYTHON_IMAGE} AS dependencies
 ARG PIP_EXTRA_INDEX_URL=
 WORKDIR /build
 RUN python3 -m venv /venv
-COPY pyproject.toml requirements.txt deploy/print_requirements.py ./
-RUN python3 print_requirements.py worker > wanted.txt \
-    && /venv/bin/python -m pip install --no-cache-dir --requirement wanted.txt --constraint requirements.txt gguf setuptools
+COPY requirements.txt ./
+COPY --from=wanted /wanted/wanted.txt ./
+RUN /venv/bin/python -m pip install --no-cache-dir --requirement wanted.txt --constraint requirements.txt gguf setuptools
+
+FROM dependencies AS package
 COPY . .
-RUN /venv/bin/python -m pip install --no-cache-dir --no-build-isolation --no-deps .
+RUN /venv/bin/python -m pip wheel --no-build-isolation --no-deps --wheel-dir /wheel .
 
 FROM ${PYTHON_IMAGE}
 # The CPU's kernels are compiled for the processor that they run on, at the first start.
@@ -24,7 +32,10 @@ RUN groupadd --gid 10001 tokentide \
     && useradd --uid 10001 --gid 10001 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin tokentide \
     && install --directory --owner 10001 --group 10001 /models /cache /cache/kernels \
     && ln --symbolic /models /cache/models
-COPY --from=build /venv /venv
+COPY --from=dependencies /venv /venv
+# A layer of its own, and small: a new version brings only this one.
+COPY --from=package /wheel /wheel
+RUN /venv/bin/python -m pip install --no-cache-dir --no-index --no-deps /wheel/*.whl
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 TOKENTIDE_CACHE=/cache
 USER 10001:10001
 EXPOSE 50061

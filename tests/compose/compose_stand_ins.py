@@ -8,7 +8,10 @@ import importlib.util
 import json
 import shutil
 import subprocess
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from compose_engine import Engine
@@ -16,6 +19,8 @@ from compose_engine import Engine
 PYTHON, VALKEY = "python:3.11-slim-bookworm", "valkey/valkey:9"
 PACKAGES = "ca-certificates,python3.11-minimal,python3.11-venv,python3-pip"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+WHEELS = Path("/opt/wheels")  # what this machine keeps of the large ones, if anything
+BUILD_S = 1800.0
 WHEELS_PORT = 47811  # fixed: it stands in the image, and layers built on it are to be found again
 
 
@@ -31,6 +36,21 @@ def make_stand_ins(engine: Engine) -> None:
     if not has_image(engine, VALKEY):
         with tempfile.TemporaryDirectory(prefix="tokentide-valkey-") as folder:
             _make_valkey(engine, Path(folder))
+
+
+@contextmanager
+def wheels_served() -> Iterator[None]:
+    """On loopback, where builds in the host's network find them."""
+    if not WHEELS.is_dir():
+        yield
+        return
+    command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1"]
+    command += ["--directory", str(WHEELS), str(WHEELS_PORT)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            yield
+        finally:
+            server.terminate()
 
 
 def _make_python(engine: Engine, folder: Path) -> None:
