@@ -52,13 +52,20 @@ class Received:
         return after - at_s if before and after is not None else None
 
 
-async def read(client: Client, ask: Ask, request_id: str, *, is_calm: bool = False) -> Received:
+async def read(
+    client: Client,
+    ask: Ask,
+    request_id: str,
+    *,
+    is_calm: bool = False,
+    into: Received | None = None,
+) -> Received:
     """To the end, or until its reader leaves. An index out of order ends it with an error.
 
-    `is_calm`: nobody is slow or leaves.
+    `is_calm`: nobody is slow or leaves. `into`: filled while it is read.
     """
     loop = asyncio.get_running_loop()
-    received = Received(ask, request_id)
+    received = into or Received(ask, request_id)
     chunks = client.generate(ask.prompt, request_id=request_id, **ask.options)
     try:
         async for chunk in chunks:
