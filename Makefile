@@ -17,7 +17,7 @@ install = $(BIN)/python -m pip install --disable-pip-version-check --no-input -r
 	| awk '/^(Collecting|Installing)/ {print "  " ($$1 == "Collecting" ? $$2 : "installing"); fflush()}' && \
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps --editable .
 
-.PHONY: demo test check check-proto format proto bench simulate chaos chaos-figures up model help
+.PHONY: demo test check check-proto format proto bench simulate chaos chaos-figures soak up model help
 
 demo: $(RUN_SET) ## eight prompts through a local stack: real model, real store, live view
 	@$(BIN)/tokentide demo
@@ -56,6 +56,10 @@ chaos: $(DEV_SET) model ## RUNS=100: kills and stops of real processes under loa
 KILLS ?= 100
 chaos-figures: $(DEV_SET) ## KILLS=100: how long streams pause when a driver, a worker or the store dies
 	PYTHONPATH=.:tests:tests/chaos $(BIN)/python tests/chaos/chaos_figures.py --kills $(KILLS)
+
+MINUTES ?= 30
+soak: $(DEV_SET) ## MINUTES=30: streams, cancels, kills and resumes; nothing may grow or be left over
+	PYTHONPATH=.:tests:tests/chaos $(BIN)/python tests/chaos/chaos_soak.py --minutes $(MINUTES)
 
 up: $(RUN_SET) ## a local stack in the foreground, until Ctrl-C
 	@$(BIN)/tokentide up

@@ -109,7 +109,14 @@ class ChaosStack:
 
 
 @asynccontextmanager
-async def chaos_stack(folder: Path, *, step_ms: float = 20.0) -> AsyncIterator[ChaosStack]:
+async def chaos_stack(
+    folder: Path,
+    *,
+    step_ms: float = 20.0,
+    num_schedulers: int = NUM_SCHEDULERS,
+    num_workers: int = NUM_WORKERS,
+    scheduler_args: tuple[str, ...] = (),
+) -> AsyncIterator[ChaosStack]:
     """On simulated workers."""
     tokenizer = folder / "tokenizer"
     tokenizer.mkdir(exist_ok=True)
@@ -119,8 +126,9 @@ async def chaos_stack(folder: Path, *, step_ms: float = 20.0) -> AsyncIterator[C
     profile = write_profile(folder, step_ms)
     spec = StackSpec(
         model_dir=tokenizer,
-        num_schedulers=NUM_SCHEDULERS,
-        num_workers=NUM_WORKERS,
+        num_schedulers=num_schedulers,
+        num_workers=num_workers,
+        scheduler_args=scheduler_args,
         worker_args=("--simulate", str(profile), "--model-name", "chaos"),
         log_dir=folder / "logs",
         interpreter=CRASHING,
