@@ -44,6 +44,9 @@ from shared.errors import (
 
 Item = TypeVar("Item")
 
+# What a client relies on: its request is accepted, its tokens are in the log.
+PROMISES = ("submit", "commit")
+ACKNOWLEDGE_MS = 1000  # a replica that takes longer has not acknowledged; the call is repeated
 MAX_IDS_PER_CALL = 256  # the server does nothing else during a call: long lists are sent in pieces
 
 
@@ -63,6 +66,7 @@ class RedisStore:
         self._limits = limits
         self._draw_nonce = draw_nonce
         self._library = FunctionLibrary.read()
+        self._waits_for_replica = False  # durability `failover`
         # apart, so that a commit never waits behind a door's calls or a long read
         self._driving = Lane(make_connection, io_timeout_s)
         self._doors = Lane(make_connection, io_timeout_s)
@@ -101,6 +105,7 @@ class RedisStore:
             raise StoreUnavailable(f"{without_password(url)}: {error}") from error
         except StoreRefused as error:
             raise StoreRefused(f"{without_password(url)}: {error}") from error
+        self._waits_for_replica = durability == "failover"
         await self._load_library(self._driving)
 
     async def close(self) -> None:
@@ -303,21 +308,33 @@ class RedisStore:
         return rest
 
     async def _call(self, lane: Lane, name: str, *arguments: Argument) -> Any:
-        command = ("FCALL", self._library.function(name), 1, self._prefix)
         try:
-            try:
-                return await lane.call(*command, self._limits.retention_s, *arguments)
-            except ResponseError as error:
-                if "Function not found" not in str(error):
-                    raise
-            await self._load_library(lane)  # the server is new, or was flushed; nothing has run
-            return await lane.call(*command, self._limits.retention_s, *arguments)
+            reply = await self._call_function(lane, name, arguments)
+            if self._waits_for_replica and name in PROMISES:
+                await self._wait_for_replica(lane)
+            return reply
         except OutOfMemoryError as error:
             if name == "submit":
                 raise
             raise StoreUnavailable(f"the store is out of memory: {error}") from error
         except NoPermissionError as error:
             raise StoreRefused(f"the store's user may not call our functions: {error}") from error
+
+    async def _call_function(self, lane: Lane, name: str, arguments: Sequence[Argument]) -> Any:
+        command = ("FCALL", self._library.function(name), 1, self._prefix)
+        try:
+            return await lane.call(*command, self._limits.retention_s, *arguments)
+        except ResponseError as error:
+            if "Function not found" not in str(error):
+                raise
+        await self._load_library(lane)  # the server is new, or was flushed; nothing has run
+        return await lane.call(*command, self._limits.retention_s, *arguments)
+
+    async def _wait_for_replica(self, lane: Lane) -> None:
+        """For all that this connection has written. What was not acknowledged is repeated by the caller, which
+        changes nothing where it had happened."""
+        if int(await lane.call("WAIT", 1, ACKNOWLEDGE_MS)) < 1:
+            raise StoreUnavailable("no replica of the store has acknowledged the write")
 
     async def _load_library(self, lane: Lane) -> None:
         await lane.call("FUNCTION", "LOAD", "REPLACE", self._library.source)

@@ -54,15 +54,13 @@ async def check_server(lane: Lane, durability: Durability) -> None:
     levels = get_args(Durability)
     if durability not in levels:
         raise StoreRefused(f"durability '{durability}' is none of {', '.join(levels)}")
-    if durability == "failover":
-        raise StoreRefused(
-            "durability 'failover' cannot be kept: replicas are not waited for yet; use 'power'"
-        )
     info = (await lane.call("INFO", "server")).decode()
     version = server_version(info)
     if version < FLOOR:
         shown = ".".join(map(str, version))
         raise StoreRefused(f"the store is too old: Redis API {shown}, at least 7.0 is needed")
+    if durability == "failover":
+        await _check_has_replica(lane)
     settings = await _read_settings(lane)
     if settings is None:
         log.warning(
@@ -73,6 +71,16 @@ async def check_server(lane: Lane, durability: Durability) -> None:
     broken = find_broken_promise(settings, durability)
     if broken:
         raise StoreRefused(f"the store cannot keep its promise: {broken}")
+
+
+async def _check_has_replica(lane: Lane) -> None:
+    info = (await lane.call("INFO", "replication")).decode()
+    found = re.search(r"^connected_slaves:(\d+)", info, re.MULTILINE)
+    if not found or not int(found[1]):
+        raise StoreRefused(
+            "the store cannot keep its promise: durability 'failover' needs a replica that"
+            " acknowledges, and none is connected"
+        )
 
 
 async def _read_settings(lane: Lane) -> dict[str, str] | None:

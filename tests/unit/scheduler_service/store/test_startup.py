@@ -20,11 +20,14 @@ SAFE = {
 class FakeLane:
     """Answers INFO and CONFIG GET."""
 
-    def __init__(self, version: str, settings: dict[str, str]) -> None:
+    def __init__(self, version: str, settings: dict[str, str], num_replicas: int = 0) -> None:
+        self.num_replicas = num_replicas
         self.version = version
         self.settings = settings
 
     async def call(self, *command: str) -> object:
+        if command == ("INFO", "replication"):
+            return f"# Replication\r\nconnected_slaves:{self.num_replicas}\r\n".encode()
         if command[0] == "INFO":
             return f"# Server\r\nredis_version:{self.version}\r\n".encode()
         return [command[2].encode(), self.settings[command[2]].encode()]
@@ -69,10 +72,18 @@ async def test_an_old_server_is_refused() -> None:
         await check_server(FakeLane("6.2.14", SAFE), "power")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("durability", ["failover", "never"])
-async def test_a_level_that_is_not_kept_is_refused(durability: str) -> None:
-    with pytest.raises(StoreRefused, match=durability):
-        await check_server(FakeLane("7.2.0", SAFE), durability)  # type: ignore[arg-type]
+async def test_an_unknown_level_is_refused() -> None:
+    with pytest.raises(StoreRefused, match="never"):
+        await check_server(FakeLane("7.2.0", SAFE), "never")  # type: ignore[arg-type]
+
+
+async def test_failover_needs_a_replica() -> None:
+    await check_server(FakeLane("7.2.0", SAFE, num_replicas=1), "failover")  # type: ignore[arg-type]
+    with pytest.raises(StoreRefused, match="replica"):
+        await check_server(FakeLane("7.2.0", SAFE), "failover")  # type: ignore[arg-type]
+    everysec = {**SAFE, "appendfsync": "everysec"}
+    with pytest.raises(StoreRefused, match="appendfsync"):
+        await check_server(FakeLane("7.2.0", everysec, num_replicas=1), "failover")  # type: ignore[arg-type]
 
 
 async def test_a_real_server_with_everysec_is_refused_for_power(tmp_path: Path) -> None:
