@@ -113,6 +113,10 @@ class WorkerFenced(ServingError):
         self.driver = driver
 
 
+class DeviceLost(ServingError):
+    """The worker's device computes nothing any more: the process has to go."""
+
+
 class ModelUnusable(ServingError):
     """The model folder is missing, incomplete, or of a kind the engine cannot run."""
 

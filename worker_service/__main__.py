@@ -17,7 +17,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 
-from shared.errors import ModelUnusable, SettingError
+from shared.errors import DeviceLost, ModelUnusable, SettingError
 from shared.grpc_link import INTERNAL_SERVER_OPTIONS
 from shared.pb import worker_pb2_grpc
 from shared.serving_process import announce, bind, run_loop, wait_stop_signal
@@ -35,6 +35,7 @@ logger = logging.getLogger("worker")
 SERVICE_NAME = "tokentide.v1.Worker"
 STOP_GRACE_S = 2.0
 EXIT_HUNG = 70
+EXIT_DEVICE_LOST = 71
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -46,6 +47,10 @@ def main(args: Sequence[str] | None = None) -> int:
             return 0
         set_up_logs(settings.log_level, settings.log_format, "worker")
         return run_loop(serve(settings))
+    except DeviceLost as error:
+        # Its requests go on elsewhere; whoever watches the process starts it anew.
+        logger.critical("%s", error)
+        return EXIT_DEVICE_LOST
     except (SettingError, ModelUnusable) as error:
         return fail(error)
 

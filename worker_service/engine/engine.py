@@ -28,6 +28,7 @@ from shared.types import (
 )
 from worker_service.engine.batch_input import StepInput, build_step_input
 from worker_service.engine.cache_touching import start_touching
+from worker_service.engine.device import raise_if_lost
 from worker_service.engine.facts import ModelFacts
 from worker_service.engine.forward_path import FORWARDS, WEIGHTS, ModelSource, load_step_model
 from worker_service.engine.kv_cache import KVCache, block_bytes
@@ -190,6 +191,7 @@ class Engine:
         try:
             computed = self._compute(rows, clock)
         except Exception as error:  # the outermost loop of a step: its rows fail, the worker lives
+            raise_if_lost(self._config.device, error)
             log.exception("a step failed with all its %d rows", len(rows))
             detail = f"{type(error).__name__}: {error}"
             refusals += [self._fail(row.sequence, detail) for row in rows]
