@@ -37,7 +37,7 @@ STRATEGIES = ("continuous", "static:8", "dynamic:8")
 BURST = ServeFlags(
     concurrency="32", num_requests=32, prompt="uniform:32-256", output="exponential:64:256"
 )
-POISSON = replace(BURST, rate=1.5)
+POISSON = replace(BURST, concurrency=None, rate=1.5)
 ARRIVALS = {"32 at once": BURST, "Poisson, 1.5/s": POISSON}
 NAMES = ("tokens/s", "TTFT p50", "end-to-end p50")
 TOLERANCES = (0.10, 0.20, 0.20)

@@ -3,7 +3,6 @@
 # ruff: noqa: PLC0415 (--help must be quick: no grpc, no torch)
 # ruff: noqa: PLR0913 (a command's arguments are its flags)
 
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -84,7 +83,12 @@ def up(
         int | None, typer.Option(help="of the first scheduler; default: client port + 100")
     ] = None,
     worker_port: Annotated[int, typer.Option(help="of the first worker; 0 = any")] = 50061,
-    kv_memory: Annotated[str, typer.Option(help="of each worker's cache, as 2GiB")] = "1GiB",
+    kv_memory: Annotated[
+        str,
+        typer.Option(
+            help="of each worker's cache, as 2GiB; empty: 1GiB, of simulated workers the profile's"
+        ),
+    ] = "",
     data_dir: Annotated[
         Path | None, typer.Option(help="keeps the store's data and the logs; default: temporary")
     ] = None,
@@ -99,6 +103,7 @@ def up(
 
     raise_at_stop_signals()
     from tokentide.commands.model import model_folder
+    from tokentide.commands.service_flags import scheduler_flags, worker_flags
     from tokentide.commands.up import run_up
     from tokentide.local_stack import LOOPBACK, StackSpec
     from tokentide.ports import PortRange, check_ports
@@ -111,6 +116,7 @@ def up(
         PortRange("--worker-port", worker_port, workers),
     ]
     check_ports(LOOPBACK, wanted)
+    judged = worker_flags(kv_memory, worker_args, "1GiB")
     spec = StackSpec(
         host=LOOPBACK,
         model_dir=model_folder(model),
@@ -120,8 +126,8 @@ def up(
         port=port,
         operations_port=operations_port,
         worker_port=worker_port,
-        worker_args=("--kv-memory", kv_memory, *shlex.split(worker_args)),
-        scheduler_args=tuple(shlex.split(scheduler_args)),
+        worker_args=judged.args,
+        scheduler_args=scheduler_flags(scheduler_args),
         data_dir=data_dir / "store" if data_dir else None,
         log_dir=data_dir / "logs" if data_dir else None,
     )

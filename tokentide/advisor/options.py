@@ -9,7 +9,7 @@ from shared.profiles import Profile
 from tokentide.advisor.judging import Judge
 from tokentide.bench.compare_tool import workload_settings
 from tokentide.bench.flags import names
-from tokentide.bench.serve import Case, ServeOptions, requests_of
+from tokentide.bench.serve import NUM_ARRIVALS, Case, ServeOptions, requests_of
 from tokentide.bench.serve_options import ServeFlags, serve_options
 from tokentide.bench.workload import DEFAULT_VOCABULARY
 from tokentide.simulator.load import SimulatedLoad, SimulatedSetup
@@ -17,7 +17,6 @@ from worker_service.config import WorkerSettings
 
 PORT_DISTANCE = 100  # of a scheduler's two ports, as `tokentide up` chooses them
 LOADS = 4  # closed loop: so many requests a place, that most of the time all places are taken
-NUM_ARRIVALS = 256  # open loop: requests, unless said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +97,15 @@ class AdviseOptions:
 def advise_options(given: AdviseFlags) -> AdviseOptions:
     """Flags of services say how a running stack was started, or how a local one is to be."""
     serve = given.serve
-    worker_args = shlex.split(serve.worker_args)
+    # Without a say the simulated worker has its profile's memory, which a fit takes from the stack.
+    memory = ("--kv-memory", serve.kv_memory) if serve.kv_memory else ()
+    worker_args = [*memory, *shlex.split(serve.worker_args)]
     scheduler_args = shlex.split(serve.scheduler_args)
     if serve.endpoint:
         operations = serve.operations or ",".join(map(operators_port, names(serve.endpoint)))
-        serve = replace(serve, operations=operations, worker_args="", scheduler_args="")
+        serve = replace(
+            serve, operations=operations, kv_memory="", worker_args="", scheduler_args=""
+        )
     if given.profile and not given.verify and not serve.endpoint and serve.vocabulary is None:
         # Without one the packaged model's would be asked for, and that model fetched.
         serve = replace(serve, vocabulary=DEFAULT_VOCABULARY)

@@ -9,7 +9,7 @@ from tokentide.bench.compare_plot import paint_compare
 from tokentide.bench.compare_report import compare_report, tables_of
 from tokentide.bench.drawing import draw
 from tokentide.bench.html_page import Section
-from tokentide.bench.serve import ServeOptions
+from tokentide.bench.serve import NUM_ARRIVALS, ServeOptions
 from tokentide.bench.serve_options import ServeFlags, serve_options
 from tokentide.bench.strategies import parse_strategies
 from tokentide.bench.target import TargetSpec
@@ -24,8 +24,8 @@ def compare_options(given: ServeFlags, strategies: str) -> CompareOptions:
     serve = serve_options(given)
     if len(serve.concurrencies) != 1:
         raise ValueError("one load at a time: --concurrency takes one number here")
-    # Arrivals at a rate, too, are as many as would be at once.
-    serve = replace(serve, num_requests=serve.num_requests or serve.concurrencies[0])
+    at_once = NUM_ARRIVALS if serve.is_open_loop else serve.concurrencies[0]
+    serve = replace(serve, num_requests=serve.num_requests or at_once)
     return CompareOptions(serve=serve, strategies=parse_strategies(strategies), repeat=given.repeat)
 
 

@@ -10,18 +10,32 @@ Endpoint = Annotated[
 ]
 Operations = Annotated[str, typer.Option(help="their operators' ports, comma-separated")]
 Model = Annotated[Path | None, typer.Option(help="model folder; none: the packaged model")]
-KvMemory = Annotated[str, typer.Option(help="the local worker's KV cache, as 1GiB")]
+KvMemory = Annotated[
+    str,
+    typer.Option(
+        help="the local worker's KV cache, as 1GiB; empty: 1GiB (knee: 2GiB), if simulated the profile's"
+    ),
+]
 WorkerArgs = Annotated[str, typer.Option(help="more flags for the local worker, in one string")]
 SchedulerArgs = Annotated[str, typer.Option(help="flags for the local scheduler, in one string")]
 Concurrency = Annotated[
-    str, typer.Option(help="closed loop: requests at once; several, as 1,8,32, run in turn")
+    str | None,
+    typer.Option(
+        help="closed loop: requests at once; several, as 1,8,32, run in turn; none: 8, or arrivals"
+    ),
 ]
-Rate = Annotated[float | None, typer.Option(help="open loop: arrivals a second")]
+OneConcurrency = Annotated[
+    str | None, typer.Option(help="closed loop: requests at once; none: 32, or arrivals")
+]
+Rate = Annotated[
+    float | None, typer.Option(help="open loop: arrivals a second; without --concurrency")
+]
 Burstiness = Annotated[
     float, typer.Option(help="of arrivals: 1 = Poisson, below burstier, above more even")
 ]
 NumRequests = Annotated[
-    int | None, typer.Option(help="requests a load; none: the concurrency, at least 4")
+    int | None,
+    typer.Option(min=1, help="requests a load; none: the concurrency, at least 4; arrivals: 256"),
 ]
 PromptLengths = Annotated[
     str, typer.Option("--prompt", help="prompt lengths: fixed:N uniform:A-B exponential:MEAN:CAP")

@@ -29,6 +29,7 @@ from tokentide.bench.trials import TrialProgress
 from tokentide.bench.workload import WorkloadSpec, WorkRequest, make_workload
 
 MIN_REQUESTS = 4
+NUM_ARRIVALS = 256  # so that a p99 is more than the slowest of a few
 SEED_STRIDE = 1000  # between cases: their prompts must not meet in the prefix cache
 WARM_UP_SEED = 1 << 40
 WARM_UP_LENGTHS = (Lengths.parse("fixed:16"), Lengths.parse("fixed:4"))
@@ -40,7 +41,7 @@ class ServeOptions:
     concurrencies: tuple[int, ...] = (8,)  # closed loop; ignored with arrivals
     is_open_loop: bool = False
     spec: WorkloadSpec  # num_requests is replaced per case unless given
-    num_requests: int | None = None  # None: the concurrency, at least MIN_REQUESTS
+    num_requests: int | None = None  # None: the concurrency, at least MIN_REQUESTS; or NUM_ARRIVALS
     requests: tuple[WorkRequest, ...] = ()  # of a file; instead of the generator
     warmup: int | None = None  # requests before each load; None: the concurrency
     cut_s: float = 0.0  # left out at the start of each load
@@ -248,7 +249,9 @@ def _compared(
 def requests_of(case: Case, options: ServeOptions) -> list[WorkRequest]:
     if options.requests:
         return list(options.requests)
-    number = options.num_requests or max(case.concurrency or 0, MIN_REQUESTS)
+    number = options.num_requests
+    if number is None:
+        number = NUM_ARRIVALS if case.concurrency is None else max(case.concurrency, MIN_REQUESTS)
     seed = options.spec.seed + case.index * SEED_STRIDE + case.repeat
     return make_workload(replace(options.spec, num_requests=number, seed=seed))
 

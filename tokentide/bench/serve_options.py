@@ -1,12 +1,12 @@
 """From the flags of `bench serve` to what `run_serve` takes. Raises ValueError with one line."""
 
-import shlex
+import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shared.lengths import Lengths
+from shared.lengths import FORMS, Lengths
 from tokentide.bench.flags import names, numbers
 from tokentide.bench.load import Sampling
 from tokentide.bench.running import write_report
@@ -20,7 +20,14 @@ from tokentide.bench.workload import (
     read_workload,
     write_workload,
 )
+from tokentide.commands.model import model_folder
+from tokentide.commands.service_flags import WorkerFlags, scheduler_flags, worker_flags
 from tokentide.models import packaged_model_dir
+
+_NUMBER = r"\d+(\.\d+)?"
+_LENGTHS = re.compile(
+    rf"fixed:\d+|uniform:\d+-\d+|exponential:{_NUMBER}:\d+|lognormal:{_NUMBER}:{_NUMBER}:\d+"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +37,16 @@ class TargetFlags:
     endpoint: str = ""
     operations: str = ""
     model: Path | None = None
-    kv_memory: str = "1GiB"
+    kv_memory: str = ""  # empty: the next for a real worker, its profile's for a simulated one
+    default_kv_memory: str = "1GiB"
     worker_args: str = ""
     scheduler_args: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeFlags(TargetFlags):
-    concurrency: str = "8"
+    concurrency: str | None = None  # None: the next, unless requests arrive by themselves
+    default_concurrency: str = "8"
     rate: float | None = None
     burstiness: float = 1.0
     num_requests: int | None = None
@@ -63,12 +72,14 @@ def serve_options(given: ServeFlags) -> ServeOptions:
     target = target_spec(given)
     spec = _workload_spec(given, target)
     requests = tuple(_file_requests(given, spec.vocabulary))
+    is_open_loop = bool(given.rate is not None or given.steps or _has_arrivals(requests))
+    _check_load(given, is_open_loop=is_open_loop)
     if given.compare_transformers and given.temperature != 0:
         raise ValueError("--compare-transformers compares greedy outputs: --temperature 0")
     return ServeOptions(
         target=target,
-        concurrencies=numbers(given.concurrency),
-        is_open_loop=bool(given.rate is not None or given.steps or _has_arrivals(requests)),
+        concurrencies=numbers(given.concurrency or given.default_concurrency),
+        is_open_loop=is_open_loop,
         spec=spec,
         num_requests=given.num_requests,
         requests=requests,
@@ -86,26 +97,48 @@ def _keep_nothing(_: dict[str, Any]) -> None:
     return None
 
 
+def _check_load(given: ServeFlags, *, is_open_loop: bool) -> None:
+    """What would have no effect. Raises ValueError."""
+    if is_open_loop and given.concurrency is not None:
+        raise ValueError("requests arrive by themselves (open loop): leave out --concurrency")
+    if given.rate is None and given.burstiness != 1:
+        raise ValueError("--burstiness is of the arrivals of --rate")
+    if given.num_requests is not None and (given.steps or given.workload):
+        raise ValueError("the file brings its own requests: leave out --num-requests")
+
+
 def target_spec(given: TargetFlags) -> TargetSpec:
+    """Raises SettingError for flags that a service would refuse, ModelUnusable for a folder that is none."""
     endpoints, operations = names(given.endpoint), names(given.operations)
     if operations and not endpoints:
         raise ValueError("--operations goes with --endpoint")
-    if endpoints and (given.worker_args or given.scheduler_args):
+    if endpoints and (given.worker_args or given.scheduler_args or given.kv_memory):
         raise ValueError("flags of services go with a local stack, not with --endpoint")
+    worker = WorkerFlags(args=())
+    if not endpoints:
+        worker = worker_flags(given.kv_memory, given.worker_args, given.default_kv_memory)
     return TargetSpec(
         endpoints=endpoints,
         operations=operations,
-        model_dir=given.model,
-        worker_args=("--kv-memory", given.kv_memory, *shlex.split(given.worker_args)),
-        scheduler_args=tuple(shlex.split(given.scheduler_args)),
+        model_dir=model_folder(str(given.model)) if given.model is not None else None,
+        worker_args=worker.args,
+        scheduler_args=scheduler_flags(given.scheduler_args),
+        simulate=worker.simulate,
     )
+
+
+def lengths(flag: str, spec: str) -> Lengths:
+    """Raises ValueError with one line."""
+    if _LENGTHS.fullmatch(spec) is None:  # the parser would tell how Python failed at it
+        raise ValueError(f"{flag} {spec!r} is no length distribution: {FORMS}")
+    return Lengths.parse(spec)
 
 
 def _workload_spec(given: ServeFlags, target: TargetSpec) -> WorkloadSpec:
     return WorkloadSpec(
         num_requests=given.num_requests or MIN_REQUESTS,
-        prompt_lengths=Lengths.parse(given.prompt),
-        output_lengths=Lengths.parse(given.output),
+        prompt_lengths=lengths("--prompt", given.prompt),
+        output_lengths=lengths("--output", given.output),
         shared_prefix=given.shared_prefix,
         text=given.text,
         ignore_eos=given.ignore_eos,

@@ -15,11 +15,11 @@ def compare(
     endpoint: flags.Endpoint = "",
     operations: flags.Operations = "",
     model: flags.Model = None,
-    kv_memory: flags.KvMemory = "1GiB",
+    kv_memory: flags.KvMemory = "",
     worker_args: flags.WorkerArgs = "",
     scheduler_args: flags.SchedulerArgs = "",
     strategies: flags.Strategies = "static:8,static:16,static:32,dynamic,continuous",
-    concurrency: flags.Concurrency = "32",
+    concurrency: flags.OneConcurrency = None,
     rate: flags.Rate = None,
     burstiness: flags.Burstiness = 1.0,
     num_requests: flags.NumRequests = None,
@@ -56,7 +56,7 @@ def compare(
     given = {name: value for name, value in locals().items() if name in known}
     run_flags = RunFlags(out=out, minutes=minutes, fresh=fresh, as_json=as_json)
     with one_line_errors():
-        options = compare_options(ServeFlags(**given), strategies)
+        options = compare_options(ServeFlags(**given, default_concurrency="32"), strategies)
         run_tool(compare_tool(options), run_flags)
 
 
@@ -64,7 +64,7 @@ def knee(
     endpoint: flags.Endpoint = "",
     operations: flags.Operations = "",
     model: flags.Model = None,
-    kv_memory: flags.KvMemory = "2GiB",
+    kv_memory: flags.KvMemory = "",
     worker_args: flags.WorkerArgs = "",
     scheduler_args: flags.SchedulerArgs = "",
     batch_sizes: flags.BatchSizes = "1,2,4,8,16,32,64",
@@ -94,7 +94,8 @@ def knee(
     from tokentide.bench.tool import run_tool
 
     known = {field.name for field in fields(TargetFlags)}
-    target = TargetFlags(**{name: value for name, value in locals().items() if name in known})
+    given = {name: value for name, value in locals().items() if name in known}
+    target = TargetFlags(**given, default_kv_memory="2GiB")
     run_flags = RunFlags(out=out, minutes=minutes, fresh=fresh, as_json=as_json)
     with one_line_errors():
         plan = KneePlan(
@@ -114,7 +115,7 @@ def timeline(
     endpoint: flags.Endpoint = "",
     operations: flags.Operations = "",
     model: flags.Model = None,
-    kv_memory: flags.KvMemory = "1GiB",
+    kv_memory: flags.KvMemory = "",
     worker_args: flags.WorkerArgs = "",
     scheduler_args: flags.SchedulerArgs = "",
     strategies: flags.Strategies = "static:4,dynamic:4,continuous:max_sequences=4",
@@ -152,6 +153,9 @@ def timeline(
     given = {name: value for name, value in locals().items() if name in known}
     run_flags = RunFlags(out=out, minutes=minutes, fresh=fresh, as_json=as_json)
     with one_line_errors():
-        at_once = MANY_AT_ONCE if workload else num_requests
-        options = compare_options(ServeFlags(**given, concurrency=str(at_once)), strategies)
+        if workload:
+            num_requests = None
+        given |= {"num_requests": num_requests}
+        at_once = str(num_requests or MANY_AT_ONCE)
+        options = compare_options(ServeFlags(**given, default_concurrency=at_once), strategies)
         run_tool(timeline_tool(options), run_flags)

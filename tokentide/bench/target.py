@@ -26,6 +26,7 @@ class TargetSpec:
     model_dir: Path | None = None  # None: the packaged model
     worker_args: tuple[str, ...] = ()
     scheduler_args: tuple[str, ...] = ()
+    simulate: str = ""  # the profile of the local stack's workers; empty: real ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,11 +38,11 @@ def advise(
         str, typer.Option(help="their operators' ports; empty: the client ports plus 100")
     ] = "",
     model: flags.Model = None,
-    kv_memory: flags.KvMemory = "1GiB",
+    kv_memory: flags.KvMemory = "",
     workers: Annotated[int, typer.Option(min=1, help="that are simulated")] = 1,
     worker_args: Annotated[str, typer.Option(help="flags of its workers, in one string")] = "",
     scheduler_args: Annotated[str, typer.Option(help="of its schedulers, in one string")] = "",
-    concurrency: flags.Concurrency = "32",
+    concurrency: flags.OneConcurrency = None,
     rate: flags.Rate = None,
     burstiness: flags.Burstiness = 1.0,
     num_requests: Annotated[
@@ -85,7 +85,8 @@ def advise(
 
     given = locals()
     known = {field.name for field in fields(ServeFlags)} - {"repeat"}
-    serve = ServeFlags(**{name: value for name, value in given.items() if name in known})
+    chosen = {name: value for name, value in given.items() if name in known}
+    serve = ServeFlags(**chosen, default_concurrency="32")
     named: dict[str, Any] = {
         "profile": profile,
         "num_workers": workers,

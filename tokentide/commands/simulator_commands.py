@@ -27,7 +27,7 @@ def simulate(
     workers: Annotated[int, typer.Option(min=1, help="how many")] = 1,
     worker_args: flags.WorkerArgs = "",
     scheduler_args: flags.SchedulerArgs = "",
-    concurrency: flags.Concurrency = "8",
+    concurrency: flags.Concurrency = None,
     rate: flags.Rate = None,
     burstiness: flags.Burstiness = 1.0,
     num_requests: flags.NumRequests = None,

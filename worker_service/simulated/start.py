@@ -16,7 +16,15 @@ from worker_service.simulated.tokenizer_folder import NUM_PRINTABLE, write_token
 from worker_service.simulated.tokens import SimulatedText
 
 # They choose how a real model is computed.
-_WITHOUT_EFFECT = ("dtype", "device", "kv_memory_share", "threads", "forward", "kernels")
+_WITHOUT_EFFECT = (
+    "dtype",
+    "device",
+    "kv_memory_share",
+    "threads",
+    "forward",
+    "weights",
+    "kernels",
+)
 
 
 def check_simulated(settings: WorkerSettings) -> None:

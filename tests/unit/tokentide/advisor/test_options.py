@@ -51,7 +51,15 @@ def test_flags_of_services_reach_the_simulated_ones_of_a_running_stack_too() -> 
 
     assert setup.limits().token_budget == 77
     assert setup.limits().max_sequences == 9
-    assert options.serve.target.worker_args == ("--kv-memory", "1GiB")
+    assert options.serve.target.worker_args == ()
+
+
+def test_a_simulated_worker_has_its_profiles_memory_unless_another_is_asked() -> None:
+    profile = load_profile(PROFILE)
+
+    assert options_of().setup(profile).engine().facts.num_blocks == profile.num_blocks
+    asked = options_of(kv_memory="1GiB").setup(profile).engine()
+    assert asked.facts.num_blocks == 2**30 // (profile.kv_bytes_per_token * profile.block_size)
 
 
 def test_flags_that_say_how_to_compute_have_a_meaning_only_for_real_workers() -> None:

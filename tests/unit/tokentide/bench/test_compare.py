@@ -6,7 +6,7 @@ from typing import Any
 from tokentide.bench.compare import compare_trials
 from tokentide.bench.compare_report import compare_report, tables_of
 from tokentide.bench.compare_tool import compare_options
-from tokentide.bench.serve import requests_of
+from tokentide.bench.serve import NUM_ARRIVALS, requests_of
 from tokentide.bench.serve_options import ServeFlags
 
 FACTS = {"command": "c", "machine": {"cores": 2}, "model": "m", "settings": {}}
@@ -39,11 +39,11 @@ def test_each_repeat_runs_every_strategy_once_in_an_order_of_its_own() -> None:
     assert trials == compare_trials(options)
 
 
-def test_arrivals_at_a_rate_are_as_many_as_would_be_at_once() -> None:
-    options = compare_options(ServeFlags(vocabulary=100, rate=5.0, concurrency="32"), STRATEGIES)
+def test_arrivals_at_a_rate_are_enough_for_percentiles_unless_said() -> None:
+    options = compare_options(ServeFlags(vocabulary=100, rate=5.0), STRATEGIES)
 
     assert options.case.concurrency is None
-    assert len(requests_of(options.case, options.serve)) == 32
+    assert len(requests_of(options.case, options.serve)) == NUM_ARRIVALS
 
 
 def test_ratios_are_of_medians_to_each_static() -> None:
