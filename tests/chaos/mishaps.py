@@ -84,7 +84,22 @@ async def _store(stack: ChaosStack, rng: random.Random) -> Victim:
     return stack.store
 
 
+def _rolling(kind: str, choose: Callable[[ChaosStack], Sequence[ServiceProcess]]) -> Mishap:
+    async def roll(stack: ChaosStack, rng: random.Random) -> Hit:
+        """One after the other, as a new version is brought in."""
+        hit = Hit(kind, _now_s())
+        for service in choose(stack):
+            service.signal(signal.SIGTERM)
+            await service.wait()
+            await stack.wait_whole()
+        return hit
+
+    return roll
+
+
 MISHAPS: dict[str, Mishap] = {
+    "roll schedulers": _rolling("schedulers rolled", lambda s: s.stack.schedulers),
+    "roll workers": _rolling("workers rolled", lambda s: s.stack.workers),
     "kill driver": kill_driver,
     "kill scheduler": _killing("a scheduler killed", lambda s, r: [r.choice(s.stack.schedulers)]),
     "kill worker": kill_worker,
