@@ -6,10 +6,13 @@ Attention adds what it reads of the cache and what it computes. Pure arithmetic;
 clocks, workers or plans. Fitting is `shared.cost_fit`'s.
 """
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Self
+
+from shared.checked_values import mapping, number
+
+MAX_COST = 1e30  # beyond all that any clock measures, and no sum over a step overflows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +58,7 @@ class CostModel:
 
     def __post_init__(self) -> None:
         for name in (f.name for f in fields(self)):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+            number(name, getattr(self, name), 0, MAX_COST)
 
     def predict_ns(self, shape: StepShape) -> int:
         if not shape.num_tokens:
@@ -77,9 +78,7 @@ class CostModel:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Raises ValueError: unknown names, missing ones, numbers that cannot be."""
-        known = {f.name for f in fields(cls)}
-        if unknown := sorted(set(values) - known):
-            raise ValueError(f"a cost model has no {', '.join(unknown)}")
+        mapping("a cost model", values, frozenset(f.name for f in fields(cls)))
         if "base_ns" not in values:
             raise ValueError("a cost model needs base_ns")
-        return cls(**{name: float(value) for name, value in values.items()})
+        return cls(**values)

@@ -6,16 +6,24 @@ beside this module are known by name. Knows nothing of workers or simulators.
 """
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+from shared.checked_values import above_zero, mapping, number, shown, shown_name, text, whole_number
 from shared.cost_model import CostModel
 from shared.errors import SettingError
 
 SCHEMA = "tokentide.profile/1"
 FOLDER = Path(__file__).parent / "profiles"
 _SUFFIX = ".json"
+_T = TypeVar("_T")
+_MAX_NS = 10**15  # eleven days
+_MAX_SIZE = 10**15  # parameters, bytes
+_MAX_SPEED = 1e21  # a second
+_MAX_BLOCKS = 1 << 24  # each is an object in a simulated worker
+_MAX_BLOCK_SIZE = 1 << 16
+_MAX_MODEL_TOKENS = 1 << 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +35,10 @@ class Overheads:
     deliver_ns: int = 0  # from a step's end until its tokens are committed and with the client
     submit_ns: int = 0  # from the client's call until the request is in the queue
     submit_each_ns: int = 0  # of that, what requests that come together cannot do at once
+
+    def __post_init__(self) -> None:
+        for name in (f.name for f in fields(self)):
+            number(f"overheads.{name}", getattr(self, name), 0, _MAX_NS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +56,14 @@ class Profile:
     sources: dict[str, str] = field(default_factory=dict)  # what -> where it is from, and why
 
     def __post_init__(self) -> None:
-        for name in ("block_size", "num_blocks", "max_model_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("name", "model", "device", "dtype"):
+            text(name, getattr(self, name))
+        whole_number("block_size", self.block_size, 1, _MAX_BLOCK_SIZE)
+        whole_number("num_blocks", self.num_blocks, 1, _MAX_BLOCKS)
+        whole_number("max_model_tokens", self.max_model_tokens, 1, _MAX_MODEL_TOKENS)
+        whole_number("kv_bytes_per_token", self.kv_bytes_per_token, 1, _MAX_SIZE)
+        for figure, source in mapping("sources", self.sources).items():
+            text(f"sources.{shown_name(figure)}", source)
 
     def as_dict(self) -> dict[str, Any]:
         """As a file holds it; a roofline has become its costs."""
@@ -56,18 +73,18 @@ class Profile:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Raises ValueError, TypeError, KeyError."""
-        values = dict(values)
+        """Raises ValueError with one line."""
+        values = dict(mapping("a profile", values))
         if (schema := values.pop("schema", None)) != SCHEMA:
-            raise ValueError(f"its schema is {schema!r}, not {SCHEMA}")
-        overheads = Overheads(**values.pop("overheads", {}))
+            raise ValueError(f"its schema is {shown(schema)}, not {SCHEMA}")
+        values["overheads"] = _part(Overheads, "overheads", values.pop("overheads", {}))
         if "roofline" in values:
-            roofline = Roofline(**values.pop("roofline"))
-            architecture = Architecture(**values.pop("architecture"))
-            values |= _derived(roofline, architecture, int(values["block_size"]))
-        else:
+            roofline = _part(Roofline, "roofline", values.pop("roofline"))
+            architecture = _part(Architecture, "architecture", values.pop("architecture", None))
+            values |= _derived(roofline, architecture, values.get("block_size"))
+        elif "costs" in values:
             values["costs"] = CostModel.from_dict(values["costs"])
-        return cls(overheads=overheads, **values)
+        return _part(cls, "a profile", values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +99,11 @@ class Architecture:
     num_kv_heads: int
     head_width: int
     bytes_per_value: int
+
+    def __post_init__(self) -> None:
+        for name in (f.name for f in fields(self)):
+            least = 0 if name == "num_other_parameters" else 1
+            whole_number(f"architecture.{name}", getattr(self, name), least, _MAX_SIZE)
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -112,6 +134,16 @@ class Roofline:
     reserved_bytes: float  # of that part, for activations and work space
     launch_us: float  # of a step, hidden behind nothing
     per_sequence_us: float  # input preparation and sampling
+
+    def __post_init__(self) -> None:
+        for name in (f.name for f in fields(self)):
+            value = getattr(self, name)
+            if name.endswith("_share"):
+                above_zero(f"roofline.{name}", value, 1)
+            elif name in ("peak_flops", "memory_bytes_per_s"):
+                above_zero(f"roofline.{name}", value, _MAX_SPEED)
+            else:
+                number(f"roofline.{name}", value, 0, _MAX_SIZE)
 
     def costs(self, architecture: Architecture) -> CostModel:
         flops = self.peak_flops * self.flops_share
@@ -146,7 +178,9 @@ def load_profile(name_or_path: str) -> Profile:
     except OSError:
         known = ", ".join(profile_names())
         raise SettingError(f"no profile file {name_or_path}, nor one of: {known}") from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except RecursionError:
+        raise SettingError(f"{path} is no profile: nested too deeply") from None
+    except ValueError as error:
         raise SettingError(f"{path} is no profile: {error}") from error
 
 
@@ -154,7 +188,21 @@ def profile_names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob(f"*{_SUFFIX}"))
 
 
-def _derived(roofline: Roofline, architecture: Architecture, block_size: int) -> dict[str, Any]:
+def _part(of: type[_T], name: str, values: Any) -> _T:
+    """Built of a file's values: all that it needs, and no others. Raises ValueError."""
+    parts: tuple[Field[Any], ...] = fields(of)  # type: ignore[arg-type]
+    given = mapping(name, values, frozenset(part.name for part in parts))
+    if missing := [part.name for part in parts if _is_needed(part) and part.name not in given]:
+        raise ValueError(f"{name} needs {', '.join(missing)}")
+    return of(**given)
+
+
+def _is_needed(part: "Field[Any]") -> bool:
+    return part.default is MISSING and part.default_factory is MISSING
+
+
+def _derived(roofline: Roofline, architecture: Architecture, block_size: Any) -> dict[str, Any]:
+    whole_number("block_size", block_size, 1, _MAX_BLOCK_SIZE)
     return {
         "costs": roofline.costs(architecture),
         "num_blocks": roofline.num_blocks(architecture, block_size),

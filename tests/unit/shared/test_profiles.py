@@ -74,6 +74,21 @@ def test_a_profile_survives_its_file(tmp_path):
         ({"costs": {"base_ns": -1}}, "base_ns"),
         ({"costs": {"per_token_ns": 1}}, "base_ns"),
         ({"speed": 3}, "speed"),
+        ({"name": ["a"]}, "name"),
+        ({"block_size": 16.5}, "block_size"),
+        ({"num_blocks": 1000.5}, "num_blocks"),
+        ({"num_blocks": 10**12}, "num_blocks"),
+        ({"max_model_tokens": float("nan")}, "max_model_tokens"),
+        ({"kv_bytes_per_token": 0}, "kv_bytes_per_token"),
+        ({"overheads": {"gap_ns": -5}}, r"overheads\.gap_ns"),
+        ({"overheads": {"deliver_ns": float("nan")}}, r"overheads\.deliver_ns"),
+        ({"overheads": {"gap_ns": "x"}}, r"overheads\.gap_ns"),
+        ({"overheads": {"gaps_ns": 1}}, "gaps_ns"),
+        ({"overheads": 3}, "overheads"),
+        ({"costs": {"base_ns": 1e308, "per_token_ns": 1e308}}, "base_ns"),
+        ({"costs": {"base_ns": "1"}}, "base_ns"),
+        ({"costs": [1]}, "cost model"),
+        ({"sources": {"device": 3}}, r"sources\.device"),
     ],
 )
 def test_what_is_no_profile_is_refused_with_its_file(tmp_path, change, words):
@@ -81,6 +96,46 @@ def test_what_is_no_profile_is_refused_with_its_file(tmp_path, change, words):
     path.write_text(json.dumps(load_profile("l4-llama-3.1-8b").as_dict() | change))
 
     with pytest.raises(SettingError, match=rf"mine.json is no profile: .*{words}"):
+        load_profile(str(path))
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "words"),
+    [
+        ("roofline", {"peak_flops": 0}, r"roofline\.peak_flops"),
+        ("roofline", {"memory_share": 1.5}, r"roofline\.memory_share"),
+        ("roofline", {"launch_us": "x"}, r"roofline\.launch_us"),
+        ("roofline", {"memory_bytes": 1e9}, "num_blocks"),
+        ("architecture", {"num_layers": 0}, r"architecture\.num_layers"),
+        ("architecture", {"bytes_per_value": 0.5}, r"architecture\.bytes_per_value"),
+    ],
+)
+def test_a_roofline_that_cannot_be_is_refused_with_its_file(tmp_path, part, change, words):
+    raw = json.loads((FOLDER / "l4-llama-3.1-8b.json").read_text())
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(raw | {part: raw[part] | change}))
+
+    with pytest.raises(SettingError, match=rf"mine.json is no profile: .*{words}"):
+        load_profile(str(path))
+
+
+@pytest.mark.parametrize("missing", ["name", "costs", "num_blocks", "architecture"])
+def test_a_profile_that_lacks_something_says_what(tmp_path, missing):
+    raw = json.loads((FOLDER / "l4-llama-3.1-8b.json").read_text())
+    values = raw if missing == "architecture" else load_profile("l4-llama-3.1-8b").as_dict()
+    del values[missing]
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(values))
+
+    with pytest.raises(SettingError, match=missing):
+        load_profile(str(path))
+
+
+def test_a_file_that_is_nested_without_end_is_no_profile(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text("[" * 100_000)
+
+    with pytest.raises(SettingError, match="nested too deeply"):
         load_profile(str(path))
 
 
