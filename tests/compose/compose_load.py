@@ -7,6 +7,7 @@ from tokentide import Client
 from tokentide.errors import TokentideError
 
 NUM_STREAMS = 20
+STREAM_S = 180.0  # a stream that takes longer hangs
 
 
 @dataclass(slots=True)
@@ -70,13 +71,14 @@ class Load:
         )
         heard_s: float | None = None  # waiting for the first answer is no pause
         try:
-            async for chunk in chunks:
-                if heard_s is not None:
-                    tally.longest_pause_s = max(tally.longest_pause_s, loop.time() - heard_s)
-                heard_s = loop.time()
-                if chunk.token_ids and chunk.start_index != len(ids):
-                    tally.changed.append(f"{request_id}: {chunk.start_index} after {len(ids)}")
-                ids.extend(chunk.token_ids)
+            async with asyncio.timeout(STREAM_S):
+                async for chunk in chunks:
+                    if heard_s is not None:
+                        tally.longest_pause_s = max(tally.longest_pause_s, loop.time() - heard_s)
+                    heard_s = loop.time()
+                    if chunk.token_ids and chunk.start_index != len(ids):
+                        tally.changed.append(f"{request_id}: {chunk.start_index} after {len(ids)}")
+                    ids.extend(chunk.token_ids)
             tally.num_finished += 1
         except (TokentideError, TimeoutError) as error:
             tally.failed.append(f"{request_id}: {error!r}")

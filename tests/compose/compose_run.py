@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -45,6 +46,7 @@ SIMULATED_TOKENS, REAL_TOKENS = 120, 24
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # containers and engine are ended too
     folder = default_folder()
     try:
         with running_engine(folder / "engine") as engine:
