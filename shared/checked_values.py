@@ -40,7 +40,7 @@ def truth(name: str, value: Any) -> bool:
 def text(name: str, value: Any) -> str:
     """Not empty, and of characters that can be written down."""
     if not isinstance(value, str) or not value or not can_be_written(value):
-        raise ValueError(f"{name} must be a text, got {shown(value)}")
+        raise ValueError(f"{name} must be a text that is not empty, got {shown(value)}")
     return value
 
 
@@ -49,7 +49,7 @@ def mapping(name: str, value: Any, known: frozenset[str] | None = None) -> dict[
     if not isinstance(value, dict):
         raise ValueError(f"{name} must be a JSON object, got {shown(value)}")
     if known is not None and (unknown := sorted(set(value) - known)):
-        raise ValueError(f"{name} has no {shown_name(unknown[0])}")
+        raise ValueError(f"{shown(unknown[0])} is unknown in {name}")
     return value
 
 

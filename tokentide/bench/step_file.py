@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokentide.bench.workload import DEFAULT_VOCABULARY, MIN_RANDOM_ID, WorkRequest
+from shared.checked_values import mapping, number, text, truth, whole_number
+from shared.lengths import MAX_LENGTH
+from tokentide.bench.workload import DEFAULT_VOCABULARY, MAX_ARRIVAL_S, MIN_RANDOM_ID, WorkRequest
 
 OLDER = ".1"  # what was written before is in a file of this suffix
 # Not seen for longer: cancelled, or its client went. A prompt may sit out a step of its worker.
 NUM_STEPS_RUNNING = 4
+_MAX_NS = MAX_ARRIVAL_S * 1e9
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,14 +57,16 @@ def workload_of_steps(
     """
     followed: dict[str, _Followed] = {}
     num_steps: Counter[str] = Counter()
-    for number, line in enumerate(lines, start=1):
+    for line_number, line in enumerate(lines, start=1):
         step = _parsed(line)
         if step is None:
             continue
         try:
             _follow(step, followed, num_steps)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"line {number} is no step: {error!r}") from error
+        except KeyError as error:
+            raise ValueError(f"line {line_number} is no step: it has no {error}") from error
+        except ValueError as error:
+            raise ValueError(f"line {line_number} is no step: {error}") from error
     if not num_steps:
         raise ValueError("no steps")
     if not followed:
@@ -87,39 +92,53 @@ def _parsed(line: str) -> Any:
     """None: cut short, at the end or where a killed scheduler's successor went on writing."""
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
-def _follow(
-    step: Mapping[str, Any], followed: dict[str, _Followed], num_steps: Counter[str]
-) -> None:
-    worker = str(step["worker"])
+def _follow(step: Any, followed: dict[str, _Followed], num_steps: Counter[str]) -> None:
+    """Raises ValueError, KeyError."""
+    step = mapping("a step", step)
+    worker = text("worker", step["worker"])
     num_steps[worker] += 1
-    began_s = float(step["at_s"]) - step["timings"]["total_ns"] / 1e9
-    for admission in step["admitted"]:
+    total_ns = number("total_ns", mapping("timings", step["timings"])["total_ns"], 0, _MAX_NS)
+    began_s = number("at_s", step["at_s"], 0, MAX_ARRIVAL_S) - total_ns / 1e9
+    for admission in _objects("admitted", step):
         _admit(admission, began_s, followed)
-    for chunk in step["scheduled"]:
-        if request := followed.get(chunk["request_id"]):
+    for chunk in _objects("scheduled", step):
+        if request := followed.get(text("request_id", chunk["request_id"])):
             request.worker, request.last_step = worker, num_steps[worker]
-            if chunk["is_decode"]:
+            if truth("is_decode", chunk["is_decode"]):
                 # The prompt's last step sampled one, too, and no record says which step that was.
                 request.num_output_tokens = max(1, request.num_output_tokens) + 1
-    for end in step["ended"]:
-        if request := followed.get(end["request_id"]):
-            request.num_output_tokens, request.has_ended = int(end["num_output_tokens"]), True
+    for end in _objects("ended", step):
+        if request := followed.get(text("request_id", end["request_id"])):
+            request.num_output_tokens, request.has_ended = _count("num_output_tokens", end), True
 
 
 def _admit(admission: Mapping[str, Any], at_s: float, followed: dict[str, _Followed]) -> None:
-    request_id = admission["request_id"]
+    request_id = text("request_id", admission["request_id"])
     if request_id not in followed:
+        # Below 0 if the store's clock was set back meanwhile.
+        age_ms = number("age_ms", admission["age_ms"], -_MAX_NS / 1e6, _MAX_NS / 1e6)
         followed[request_id] = _Followed(
-            arrival_s=at_s - admission["age_ms"] / 1e3,
-            num_prompt_tokens=int(admission["num_prompt_tokens"]),
-            max_tokens=int(admission["max_tokens"]),
+            arrival_s=at_s - age_ms / 1e3,
+            num_prompt_tokens=_count("num_prompt_tokens", admission, 1),
+            max_tokens=_count("max_tokens", admission, 1),
         )
     # Of one that was preempted the log says exactly how much it has.
-    followed[request_id].num_output_tokens = int(admission["num_output_tokens"])
+    followed[request_id].num_output_tokens = _count("num_output_tokens", admission)
+
+
+def _objects(name: str, step: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = step[name]
+    if not isinstance(found, list):
+        raise ValueError(f"{name} must be a list")
+    return [mapping(name, item) for item in found]
+
+
+def _count(name: str, values: Mapping[str, Any], least: int = 0) -> int:
+    return whole_number(name, values[name], least, MAX_LENGTH)
 
 
 def _num_output_tokens(request: _Followed, num_steps: Counter[str]) -> int:

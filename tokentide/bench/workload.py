@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared.lengths import Lengths
+from shared.checked_values import mapping, number, shown, text, truth, whole_number
+from shared.lengths import MAX_LENGTH, Lengths
 
 MIN_RANDOM_ID = 16  # below are special tokens in most vocabularies
 DEFAULT_VOCABULARY = 1000  # ids that nearly every vocabulary has
+MAX_ID = (1 << 31) - 2  # what the wire carries, but for the end token of simulated models
+MAX_ARRIVAL_S = 1e10  # 300 years: the slowest rate's, too
+MIN_RATE, MAX_RATE = 1e-6, 1e9  # a second
+MIN_BURSTINESS, MAX_BURSTINESS = 1e-3, 1e3
 _TEXT = (
     "the time of a year people way day man thing woman life child world school state "
     "family group country problem hand part place case week company system number "
@@ -59,8 +64,10 @@ class WorkloadSpec:
             raise ValueError("at least one request is needed")
         if self.vocabulary <= MIN_RANDOM_ID:
             raise ValueError(f"the vocabulary must have more than {MIN_RANDOM_ID} ids")
-        if (self.rate is not None and self.rate <= 0) or self.burstiness <= 0:
-            raise ValueError("rate and burstiness must be above 0")
+        whole_number("shared_prefix", self.shared_prefix, 0, MAX_LENGTH)
+        if self.rate is not None:
+            number("rate", self.rate, MIN_RATE, MAX_RATE)
+        number("burstiness", self.burstiness, MIN_BURSTINESS, MAX_BURSTINESS)
 
 
 def make_workload(spec: WorkloadSpec) -> list[WorkRequest]:
@@ -86,15 +93,17 @@ def make_workload(spec: WorkloadSpec) -> list[WorkRequest]:
 
 
 def read_workload(path: Path) -> list[WorkRequest]:
-    """Raises ValueError with the line that is wrong."""
+    """Raises ValueError with the line that is wrong, OSError."""
     requests = []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    for line_number, line in enumerate(_lines(path), start=1):
         if not line.strip():
             continue
         try:
             requests.append(_from_json(json.loads(line)))
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}:{number}: no request: {error}") from error
+        except RecursionError:
+            raise ValueError(f"{path}:{line_number}: no request: nested too deeply") from None
+        except ValueError as error:
+            raise ValueError(f"{path}:{line_number}: no request: {error}") from error
     if not requests:
         raise ValueError(f"{path}: no requests")
     return sorted(requests, key=lambda request: request.arrival_s)
@@ -104,19 +113,40 @@ def write_workload(path: Path, requests: Iterable[WorkRequest]) -> None:
     path.write_text("".join(f"{json.dumps(request.as_json())}\n" for request in requests))
 
 
-def _from_json(line: dict[str, Any]) -> WorkRequest:
-    unknown = set(line) - {"prompt", "prompt_ids", "max_tokens", "ignore_eos", "arrival_s"}
-    if unknown:
-        raise ValueError(f"unknown keys {', '.join(sorted(unknown))}")
-    if ("prompt" in line) == ("prompt_ids" in line):
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").split("\n")  # in JSON, others are no line's end
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: no text in UTF-8") from error
+
+
+_KEYS = frozenset({"prompt", "prompt_ids", "max_tokens", "ignore_eos", "arrival_s"})
+
+
+def _from_json(line: Any) -> WorkRequest:
+    values = mapping("a request", line, _KEYS)
+    if ("prompt" in values) == ("prompt_ids" in values):
         raise ValueError("either prompt or prompt_ids is needed")
-    ids = line.get("prompt_ids")
+    if "max_tokens" not in values:
+        raise ValueError("max_tokens is needed")
     return WorkRequest(
-        prompt=str(line["prompt"]) if ids is None else tuple(int(token) for token in ids),
-        max_tokens=int(line["max_tokens"]),
-        ignore_eos=bool(line.get("ignore_eos", True)),
-        arrival_s=float(line.get("arrival_s", 0.0)),
+        prompt=_prompt(values),
+        max_tokens=whole_number("max_tokens", values["max_tokens"], 1, MAX_LENGTH),
+        ignore_eos=truth("ignore_eos", values.get("ignore_eos", True)),
+        arrival_s=float(number("arrival_s", values.get("arrival_s", 0.0), 0, MAX_ARRIVAL_S)),
     )
+
+
+def _prompt(values: dict[str, Any]) -> str | tuple[int, ...]:
+    if "prompt" in values:
+        found = text("prompt", values["prompt"])
+        if not found.split():
+            raise ValueError("prompt has no words")
+        return found
+    ids = values["prompt_ids"]
+    if not isinstance(ids, list) or not ids:
+        raise ValueError(f"prompt_ids must be a list of at least one id, got {shown(ids)}")
+    return tuple(whole_number(f"prompt_ids[{at}]", ids[at], 0, MAX_ID) for at in range(len(ids)))
 
 
 def _tokens(source: random.Random, spec: WorkloadSpec, length: int) -> list[Any]:

@@ -56,7 +56,7 @@ def test_what_is_no_text_is_refused(value: Any) -> None:
 
 
 def test_a_key_that_is_not_known_is_named() -> None:
-    with pytest.raises(ValueError, match="a profile has no speed"):
+    with pytest.raises(ValueError, match="'speed' is unknown in a profile"):
         mapping("a profile", {"speed": 1}, frozenset({"name"}))
     with pytest.raises(ValueError, match="a profile must be a JSON object"):
         mapping("a profile", [1])

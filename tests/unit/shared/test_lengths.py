@@ -57,8 +57,32 @@ def test_the_same_source_gives_the_same_lengths() -> None:
         "lognormal:80:0:100",
         "lognormal:80:1:20",
         "normal:3",
+        "fixed:1e3",
+        "fixed:-3",
+        "fixed:99999999999",
+        "uniform:1-2-3",
+        "exponential:1e12:1",
+        "exponential:inf:4",
+        "exponential:nan:4",
+        "exponential:64:1e3",
+        "lognormal:4:inf:8",
+        "lognormal:4:nan:8",
+        "lognormal:nan:1:8",
+        "lognormal:4:1e3:8",
     ],
 )
 def test_what_is_no_distribution_is_refused_with_the_forms(spec: str) -> None:
     with pytest.raises(ValueError, match="exponential:MEAN:CAP"):
         Lengths.parse(spec)
+
+
+def test_a_refusal_says_which_number_is_wrong_in_our_words() -> None:
+    with pytest.raises(ValueError, match=r"\('1e3' is no whole number\)"):
+        Lengths.parse("fixed:1e3")
+    with pytest.raises(ValueError, match=r"the mean must be a number in \(0, 400\], got inf"):
+        Lengths.parse("exponential:inf:4")
+
+
+@pytest.mark.parametrize("spec", ["exponential:100:1", "exponential:1e-320:4", "lognormal:8:16:8"])
+def test_distributions_that_are_nearly_all_cut_still_end(spec: str) -> None:
+    assert max(draw(spec, count=200)) <= 8

@@ -118,6 +118,18 @@ def test_a_killed_schedulers_last_line_runs_into_its_successors_first() -> None:
         (["{}\n"], "line 1 is no step"),
         (["3\n"], "line 1 is no step"),
         ([step(1.0)], "nobody was admitted"),
+        ([step(float("nan"), admitted=[admit("a")])], "line 1 is no step: at_s"),
+        ([step(1e300, admitted=[admit("a")])], "line 1 is no step: at_s"),
+        ([step(1.0, admitted=[admit("a", num_prompt_tokens=-3)])], "num_prompt_tokens"),
+        ([step(1.0, admitted=[admit("a", num_prompt_tokens=0)])], "num_prompt_tokens"),
+        ([step(1.0, admitted=[admit("a", num_prompt_tokens=10**12)])], "num_prompt_tokens"),
+        ([step(1.0, admitted=[admit("a", num_prompt_tokens="20")])], "num_prompt_tokens"),
+        ([step(1.0, admitted=[admit("a", max_tokens=2.5)])], "max_tokens"),
+        ([step(1.0, admitted=[admit("a", age_ms=float("inf"))])], "age_ms"),
+        ([step(1.0, admitted=[admit("a") | {"request_id": ["a"]}])], "request_id"),
+        ([step(1.0, admitted=[admit("a")], ended={"a": -1})], "num_output_tokens"),
+        (['{"worker": "w", "timings": 3}\n'], "timings"),
+        (['{"worker": ["w"]}\n'], "worker"),
     ],
 )
 def test_what_is_no_step_file_is_told(lines: list[str], message: str) -> None:

@@ -7,7 +7,11 @@ import pytest
 
 from shared.lengths import Lengths
 from tokentide.bench.workload import (
+    MAX_BURSTINESS,
+    MAX_RATE,
+    MIN_BURSTINESS,
     MIN_RANDOM_ID,
+    MIN_RATE,
     WorkloadSpec,
     WorkRequest,
     make_workload,
@@ -97,6 +101,26 @@ def test_a_workload_survives_its_file(tmp_path: Path) -> None:
         '{"prompt": "a", "prompt_ids": [1], "max_tokens": 1}',
         '{"max_tokens": 1}',
         '{"prompt": "a", "max_tokens": 1, "tokens": 3}',
+        "[1, 2]",
+        "[" * 100_000,
+        '{"prompt": "", "max_tokens": 3}',
+        '{"prompt": "  ", "max_tokens": 3}',
+        '{"prompt": 3, "max_tokens": 3}',
+        '{"prompt": "\\ud800", "max_tokens": 3}',
+        '{"prompt_ids": [], "max_tokens": 3}',
+        '{"prompt_ids": "12", "max_tokens": 3}',
+        '{"prompt_ids": [-5], "max_tokens": 3}',
+        '{"prompt_ids": [1e5, 2], "max_tokens": 3}',
+        '{"prompt_ids": [2147483647], "max_tokens": 3}',
+        '{"prompt": "a", "max_tokens": -1}',
+        '{"prompt": "a", "max_tokens": 0}',
+        '{"prompt": "a", "max_tokens": 2.5}',
+        '{"prompt": "a", "max_tokens": true}',
+        '{"prompt": "a", "max_tokens": 3, "ignore_eos": 1}',
+        '{"prompt": "a", "max_tokens": 3, "arrival_s": -10}',
+        '{"prompt": "a", "max_tokens": 3, "arrival_s": 1e400}',
+        '{"prompt": "a", "max_tokens": 3, "arrival_s": NaN}',
+        '{"prompt": "a", "max_tokens": 3, "arrival_s": "x"}',
     ],
 )
 def test_a_line_that_is_no_request_is_named(tmp_path: Path, line: str) -> None:
@@ -113,3 +137,43 @@ def test_an_empty_file_is_no_workload(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="no requests"):
         read_workload(path)
+
+
+def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "workload.jsonl"
+    path.write_bytes(b"\xff\xfe\x00")
+
+    with pytest.raises(ValueError, match=r"workload\.jsonl: no text in UTF-8"):
+        read_workload(path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"rate": float("nan")}, "rate must be a number"),
+        ({"rate": float("inf")}, "rate must be a number"),
+        ({"rate": 1e-320}, "rate must be a number"),
+        ({"rate": 0}, "rate must be a number"),
+        ({"rate": 1.0, "burstiness": float("nan")}, "burstiness must be a number"),
+        ({"rate": 1.0, "burstiness": 0}, "burstiness must be a number"),
+        ({"shared_prefix": -1}, "shared_prefix must be a whole number"),
+        ({"vocabulary": MIN_RANDOM_ID}, "vocabulary"),
+        ({"num_requests": 0}, "at least one request"),
+    ],
+)
+def test_a_load_that_cannot_be_is_refused(fields: dict[str, float], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        replace(SPEC, **fields)
+
+
+@pytest.mark.parametrize("rate", [MIN_RATE, MAX_RATE])
+@pytest.mark.parametrize("burstiness", [MIN_BURSTINESS, MAX_BURSTINESS])
+def test_the_most_unusual_arrivals_still_survive_their_file(
+    tmp_path: Path, rate: float, burstiness: float
+) -> None:
+    path = tmp_path / "workload.jsonl"
+    requests = make_workload(replace(SPEC, rate=rate, burstiness=burstiness))
+
+    write_workload(path, requests)
+
+    assert len(read_workload(path)) == len(requests)
