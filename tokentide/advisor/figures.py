@@ -7,18 +7,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tokentide.bench.arrivals import window_of
 from tokentide.bench.load import OK, Observation
 from tokentide.bench.report import Measured, figures, token_gaps
-from tokentide.bench.statistics import percentile
+from tokentide.bench.statistics import percentile, ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """None: nobody had such a time, as there are no gaps in an answer that comes in one piece."""
+    """None: nobody had such a time, as there are no gaps in an answer that comes in one piece.
+
+    Rates of an open loop are of the second half of its arrivals: see `bench.arrivals`.
+    """
 
     tokens_per_s: float  # that reached clients
     requests_per_s: float
-    goodput_per_s: float  # requests that met the SLO each
+    goodput_per_s: float  # requests that met the SLO each; open loop: of those that came
     ttft_s: float | None  # at the SLO's percentile, as are the next two
     itl_s: float | None
     end_to_end_s: float | None
@@ -29,6 +33,7 @@ class Figures:
     num_ok: int
     num_failed: int
     num_preemptions: int
+    offered_tokens_per_s: float | None = None  # open loop: of the answers to what came
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +82,12 @@ def figures_of(measured: Measured, slo: Slo) -> Figures:
     counted = [o for o in measured.observations if o.due_s >= measured.started_s]
     good = [o for o in counted if o.status == OK]
     duration_s = whole["duration_s"]
-    latency, throughput = whole["latency_s"], whole["throughput"]
+    latency, rates = whole["latency_s"], whole["arrivals"] or whole["throughput"]
     first_s = [o.first_token_s - o.due_s for o in good if o.first_token_s is not None]
     return Figures(
-        tokens_per_s=throughput["generated_tokens_per_s"] or 0.0,
-        requests_per_s=throughput["requests_per_s"] or 0.0,
-        goodput_per_s=sum(map(slo.is_met_by, counted)) / duration_s if duration_s else 0.0,
+        tokens_per_s=rates["generated_tokens_per_s"] or 0.0,
+        requests_per_s=rates["requests_per_s"] or 0.0,
+        goodput_per_s=_goodput_per_s(measured, slo),
         ttft_s=_at(slo.percentile, first_s),
         itl_s=_at(slo.percentile, [gap for o in good for gap in token_gaps(o.arrivals)]),
         end_to_end_s=_at(slo.percentile, [o.ended_s - o.due_s for o in good]),
@@ -93,7 +98,20 @@ def figures_of(measured: Measured, slo: Slo) -> Figures:
         num_ok=len(good),
         num_failed=len(counted) - len(good),
         num_preemptions=whole["service"]["num_preemptions"] if whole["service"] else 0,
+        offered_tokens_per_s=rates.get("offered_tokens_per_s"),
     )
+
+
+def _goodput_per_s(measured: Measured, slo: Slo) -> float:
+    window = None
+    if measured.is_open_loop:
+        window = window_of(measured.observations, measured.started_s)
+    if window is None:
+        came = [o for o in measured.observations if o.due_s >= measured.started_s]
+        window = (measured.started_s, measured.ended_s)
+    else:
+        came = [o for o in measured.observations if window[0] < o.due_s <= window[1]]
+    return ratio(sum(map(slo.is_met_by, came)), window[1] - window[0]) or 0.0
 
 
 def _at(share: float, values: Sequence[float]) -> float | None:

@@ -16,6 +16,7 @@ from tokentide.simulator.load import SimulatedLoad, SimulatedSetup
 from worker_service.config import WorkerSettings
 
 PORT_DISTANCE = 100  # of a scheduler's two ports, as `tokentide up` chooses them
+RATES = "over the second half of the arrivals"  # rows with others are not mixed in
 LOADS = 4  # closed loop: so many requests a place, that most of the time all places are taken
 
 
@@ -85,6 +86,7 @@ class AdviseOptions:
             "itl_slo_s": slo.itl_s,
             "percentile": slo.percentile,
             **workload_settings(self.serve),
+            **({"rates": RATES} if self.serve.is_open_loop else {}),
             "endpoints": list(self.serve.target.endpoints),
             "model_folder": str(self.serve.target.model_dir or ""),
             "worker_args": list(self.worker_args),

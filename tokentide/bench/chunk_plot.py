@@ -16,8 +16,7 @@ def paint_chunk(report: dict[str, Any]) -> Callable[[Any], None]:
         axes.set_xlabel("time to first token of the long prompt, s")
         axes.set_ylabel(f"inter-token gap of the {settings['num_decodes']} decodes, ms")
         axes.set_title(
-            f"Chunk sizes: {settings['num_prompt_tokens']}-token prompt, {report['model']}, "
-            f"{report['machine']['cores']} cores"
+            f"Chunk sizes: {settings['num_prompt_tokens']}-token prompt, {report['subject']}"
         )
         axes.legend(loc="upper right", fontsize=8)
 

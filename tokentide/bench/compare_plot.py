@@ -3,12 +3,18 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tokentide.bench.arrivals import TOKENS_PER_S as TOKENS_WHILE_ARRIVING
 from tokentide.bench.compare_report import TOKENS_PER_S
 
 Panel = tuple[str, Sequence[tuple[str, str]], float]  # title; (label, path)...; factor
 
+CLOSED_THROUGHPUT: Panel = ("generated tokens/s", (("", TOKENS_PER_S),), 1)
+OPEN_THROUGHPUT: Panel = (
+    "tokens/s while requests arrive",
+    (("offered", "arrivals.offered_tokens_per_s"), ("generated", TOKENS_WHILE_ARRIVING)),
+    1,
+)
 PANELS: tuple[Panel, ...] = (
-    ("generated tokens/s", (("", TOKENS_PER_S),), 1),
     (
         "end-to-end, s",
         (("p50", "latency_s.end_to_end.p50"), ("p99", "latency_s.end_to_end.p99")),
@@ -36,13 +42,15 @@ PANELS: tuple[Panel, ...] = (
 
 def paint_compare(report: dict[str, Any]) -> Callable[[Any], None]:
     strategies = report["strategies"]
+    is_open_loop = any(TOKENS_WHILE_ARRIVING in entry["figures"] for entry in strategies)
+    throughput = OPEN_THROUGHPUT if is_open_loop else CLOSED_THROUGHPUT
 
     def paint(figure: Any) -> None:
         axes = figure.subplots(2, 3).flat
-        for ax, (title, bars, factor) in zip(axes, PANELS, strict=True):
+        for ax, (title, bars, factor) in zip(axes, (throughput, *PANELS), strict=True):
             _paint_panel(ax, strategies, bars, factor)
             ax.set_title(title, fontsize=10)
-        figure.suptitle(f"{report['model']}, {report['machine']['cores']} cores: the same requests")
+        figure.suptitle(f"{report['subject']}: the same requests")
 
     return paint
 

@@ -4,10 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from tokentide.bench import arrivals
 from tokentide.bench.data_table import DataTable
 from tokentide.bench.report import METHODS
 from tokentide.bench.rows import Row
 from tokentide.bench.statistics import ratio
+from tokentide.bench.strategies import held_note, holds_answers
+from tokentide.bench.subject import few_note
 from tokentide.bench.summary import cell, summarize
 
 SCHEMA = "tokentide.bench.compare/1"
@@ -17,6 +20,7 @@ TOKENS_PER_S = "throughput.generated_tokens_per_s"
 FIGURES: tuple[tuple[str, str, float, int], ...] = (
     ("generated tokens/s", TOKENS_PER_S, 1, 1),
     ("requests/s", "throughput.requests_per_s", 1, 2),
+    *arrivals.ROWS,
     ("duration, s", "duration_s", 1, 1),
     ("TTFT p50, ms", "latency_s.ttft.p50", 1e3, 0),
     ("TTFT p99, ms", "latency_s.ttft.p99", 1e3, 0),
@@ -41,6 +45,7 @@ WASTED: tuple[tuple[str, str, float, int], ...] = (
 )
 RATIOS: tuple[tuple[str, str], ...] = (
     ("generated tokens/s", TOKENS_PER_S),
+    ("tokens/s while they arrive", arrivals.TOKENS_PER_S),
     ("end-to-end p50", "latency_s.end_to_end.p50"),
     ("end-to-end p99", "latency_s.end_to_end.p99"),
     ("TTFT p50", "latency_s.ttft.p50"),
@@ -78,7 +83,7 @@ def tables_of(report: dict[str, Any]) -> list[DataTable]:
     """What each did, what each wasted, and the ratios to static."""
     strategies = report["strategies"]
     columns = ["", *(entry["case"] for entry in strategies)]
-    note = "medians of the runs, with their range"
+    note = _note(report["runs"])
     tables = [
         DataTable(columns=columns, rows=_lines(strategies, rows), title=title, note=note)
         for title, rows in (("What each strategy did", FIGURES), ("Wasted work by cause", WASTED))
@@ -100,13 +105,26 @@ def tables_of(report: dict[str, Any]) -> list[DataTable]:
     return [*tables, *_ratio_tables(strategies, columns)]
 
 
+def _note(runs: Sequence[Row]) -> str:
+    holding = (run["case"] for run in runs if holds_answers(run["settings"]))
+    notes = (
+        "medians of the runs, with their range",
+        few_note(min(run["num_requests"] for run in runs)),
+        held_note(holding),
+        arrivals.open_loop_note(runs),
+    )
+    return "; ".join(note for note in notes if note)
+
+
 def _lines(
     strategies: Sequence[dict[str, Any]], rows: Sequence[tuple[str, str, float, int]]
 ) -> list[list[str]]:
-    return [
+    """Without those that nobody has."""
+    lines = [
         [label, *(cell(e["figures"].get(path), factor, decimals) for e in strategies)]
         for label, path, factor, decimals in rows
     ]
+    return [line for line in lines if any(line[1:])]
 
 
 def _ratio_tables(strategies: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[DataTable]:
@@ -115,8 +133,9 @@ def _ratio_tables(strategies: Sequence[dict[str, Any]], columns: Sequence[str]) 
         DataTable(
             columns=columns,
             rows=[
-                [name, *(_ratio_text(e["ratio_to"][static][name]) for e in strategies)]
+                [name, *(_ratio_text(e["ratio_to"][static].get(name)) for e in strategies)]
                 for name, _ in RATIOS
+                if any(name in e["ratio_to"][static] for e in strategies)
             ],
             title=f"Ratio to {static}",
             note="of medians; above 1 is better for tokens/s, worse for times",
@@ -126,11 +145,15 @@ def _ratio_tables(strategies: Sequence[dict[str, Any]], columns: Sequence[str]) 
 
 
 def _ratios(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, float | None]:
+    """Of an open loop's tokens/s only those while requests arrive: else the tails are compared."""
+    is_open_loop = arrivals.TOKENS_PER_S in mine
+    left_out = TOKENS_PER_S if is_open_loop else arrivals.TOKENS_PER_S
     return {
         name: ratio(mine[path]["median"], theirs[path]["median"])
         if path in mine and path in theirs
         else None
         for name, path in RATIOS
+        if path != left_out
     }
 
 

@@ -75,9 +75,13 @@ def workload_settings(options: ServeOptions) -> dict[str, Any]:
 
 
 def target_settings(target: TargetSpec) -> dict[str, Any]:
-    local = (
-        {} if target.endpoints else {"model_folder": str(target.model_dir or packaged_model_dir())}
-    )
+    """`simulated` and `tokenizer_folder`: of a local stack whose workers compute nothing."""
+    local = {}
+    if not target.endpoints:
+        name = "tokenizer_folder" if target.simulate else "model_folder"
+        local[name] = str(target.model_dir or packaged_model_dir())
+    if target.simulate:
+        local["simulated"] = target.simulate
     return {
         "endpoints": list(target.endpoints),
         **local,

@@ -20,7 +20,7 @@ class DataTable:
     def as_rich(self) -> Table:
         table = Table(title=escape(self.title), caption=escape(self.note) or None)
         for number, column in enumerate(self.columns):
-            table.add_column(escape(column), justify="right" if number else "left")
+            table.add_column(escape(column), justify="right" if number else "left", overflow="fold")
         for row in self.rows:
             table.add_row(*(escape(cell) for cell in row))
         return table

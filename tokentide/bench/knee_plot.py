@@ -23,7 +23,7 @@ def paint_knee(report: dict[str, Any]) -> Callable[[Any], None]:
             ax.set_xlabel("sequences in a step")
             ax.grid(alpha=0.3, which="both")
             ax.legend(fontsize=8)
-        figure.suptitle(f"{report['model']}, {report['machine']['cores']} cores")
+        figure.suptitle(report["subject"])
 
     return paint
 

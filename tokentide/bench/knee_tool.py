@@ -89,7 +89,7 @@ async def _run(options: KneeOptions, rows: Rows, limit: TimeLimit, progress: Pro
     if spec is None:
         profile = load_profile(options.profile)
         source = PredictedSteps(
-            f"{profile.model} on {profile.device}, simulated",
+            profile.model,
             profile.costs,
             num_blocks=profile.num_blocks,
             block_size=profile.block_size,
@@ -97,7 +97,8 @@ async def _run(options: KneeOptions, rows: Rows, limit: TimeLimit, progress: Pro
         await run_knee(plan, source, rows, limit, progress)
         return
     probe = None
-    if not options.profile and not spec.endpoints:  # another machine cannot be probed
+    # Another machine cannot be probed, and this one is not what a simulated worker stands for.
+    if not options.profile and not spec.endpoints and not spec.simulate:
         progress.say("measuring what this machine reads and computes at best")
         probe = await asyncio.to_thread(probe_device, spec.worker_args)
     async with (
@@ -114,7 +115,7 @@ async def _run(options: KneeOptions, rows: Rows, limit: TimeLimit, progress: Pro
 
 
 def _report(options: KneeOptions, facts: Facts, rows: Sequence[Row], num_left: int) -> Report:
-    known = _roofline(options, rows)
+    known = roofline_of(options, rows)
     return knee_report(
         facts,
         rows,
@@ -125,9 +126,10 @@ def _report(options: KneeOptions, facts: Facts, rows: Sequence[Row], num_left: i
     )
 
 
-def _roofline(options: KneeOptions, rows: Sequence[Row]) -> KnownRoofline | None:
-    if options.profile:
-        return profile_roofline(options.profile)
+def roofline_of(options: KneeOptions, rows: Sequence[Row]) -> KnownRoofline | None:
+    simulate = options.target.simulate if options.target else ""
+    if profile := options.profile or simulate:
+        return profile_roofline(profile)
     probe = rows[-1].get("probe")
     if probe is None or options.target is None:
         return None

@@ -9,6 +9,7 @@ from typing import Any
 
 from tokentide.bench.html_page import Section, html_page
 from tokentide.bench.running import write_report
+from tokentide.bench.subject import machine_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ def write_outputs(
     """`report["machine"]` and `report["settings"]` become the page's facts."""
     folder.mkdir(parents=True, exist_ok=True)
     write_report(folder / f"{name}.json", report)
-    facts: Mapping[str, Any] = {**report["machine"], **report["settings"]}
+    facts: Mapping[str, Any] = {**machine_of(report), **report["settings"]}
     page = html_page(title, sections, command=report["command"], facts=facts)
     (folder / f"{name}.html").write_text(page)
 

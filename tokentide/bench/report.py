@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from tokentide.bench import arrivals
 from tokentide.bench.load import OK, Observation
 from tokentide.bench.operations_watch import Steps
 from tokentide.bench.statistics import PERCENTILE_METHOD, Summary, ratio
@@ -25,7 +26,9 @@ METHODS = {
     "batch_size": "sequences in a step, weighted by step time, per worker",
     "kv_cache_use": "held blocks of all blocks, weighted by step time, per worker",
     "bubble_share": "idle time between steps while there was work, of that plus step time",
-    "generated_tokens_per_s": "tokens that reached clients, from the start (after the cut) to the last end",
+    "generated_tokens_per_s": "tokens that reached clients, from the start (after the cut) to the last end, "
+    "the tail after the last arrival included",
+    "arrivals": arrivals.METHOD,
     "held_share": "steps in which an ended member kept its place in a batch, of these and of those that "
     "sampled a token",
     "prompt_tokens_per_s": "prompt tokens computed for the first time; cached ones are apart",
@@ -41,6 +44,7 @@ class Measured:
     totals: Totals | None  # None: nobody watched the service
     steps: Steps
     blocks_per_worker: float
+    is_open_loop: bool = False  # requests arrived by themselves
 
     @property
     def ended_s(self) -> float:
@@ -56,6 +60,9 @@ def figures(measured: Measured) -> dict[str, Any]:
         "num_cut_requests": len(measured.observations) - len(counted),
         "statuses": dict(Counter(o.status for o in counted)),
         "throughput": _throughput(measured, duration_s),
+        "arrivals": arrivals.arrival_figures(measured.observations, measured.started_s)
+        if measured.is_open_loop
+        else None,
         "latency_s": {name: s.as_dict() for name, s in _latencies(counted, measured).items()},
         "tokens_per_chunk": _tokens_per_chunk(counted),
         "service": _service(measured.totals, measured.blocks_per_worker)
@@ -146,6 +153,7 @@ def _wasted(totals: Totals) -> dict[str, Any]:
     return {
         "num_held_sequence_steps": held,
         # a step of a decoding sequence samples one token
+        "arrivals": arrivals.METHOD,
         "held_share": ratio(held, held + totals.num_sampled_tokens),
         "num_recomputed_tokens": totals.num_recomputed_tokens,
         "num_replayed_tokens": totals.num_replayed_tokens,

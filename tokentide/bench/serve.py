@@ -16,6 +16,7 @@ from tokentide.bench.load import Observation, Sampling, run_closed_loop, run_ope
 from tokentide.bench.operations_watch import Steps
 from tokentide.bench.report import METHODS, SCHEMA, Measured, figures
 from tokentide.bench.statistics import ratio
+from tokentide.bench.subject import subject
 from tokentide.bench.summary import summarize
 from tokentide.bench.target import (
     Target,
@@ -175,6 +176,7 @@ async def measure_load(
         totals=after.totals.since(start[0]) if after and start[0] else None,
         steps=steps,
         blocks_per_worker=after.blocks_per_worker if after else 0.0,
+        is_open_loop=case.concurrency is None,
     )
 
 
@@ -279,11 +281,17 @@ def _report(
         "burstiness": spec.burstiness,
         "seed": spec.seed,
     }
+    machine = machine_facts()
+    aim = options.target
     return {
         "schema": SCHEMA,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine_facts() | {"load_average_after": load_average()},
+        "machine": machine | {"load_average_after": load_average()},
         "model": target.model,
+        "simulated": aim.simulate or None,
+        "subject": subject(
+            target.model, simulate=aim.simulate, endpoints=aim.endpoints, cores=machine["cores"]
+        ),
         "stack": {
             "local": target.stack is not None,
             "worker_args": list(options.target.worker_args),

@@ -1,12 +1,11 @@
 """From the flags of `bench serve` to what `run_serve` takes. Raises ValueError with one line."""
 
-import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shared.lengths import FORMS, Lengths
+from shared.lengths import Lengths
 from tokentide.bench.flags import names, numbers
 from tokentide.bench.load import Sampling
 from tokentide.bench.running import write_report
@@ -23,11 +22,6 @@ from tokentide.bench.workload import (
 from tokentide.commands.model import model_folder
 from tokentide.commands.service_flags import WorkerFlags, scheduler_flags, worker_flags
 from tokentide.models import packaged_model_dir
-
-_NUMBER = r"\d+(\.\d+)?"
-_LENGTHS = re.compile(
-    rf"fixed:\d+|uniform:\d+-\d+|exponential:{_NUMBER}:\d+|lognormal:{_NUMBER}:{_NUMBER}:\d+"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +123,10 @@ def target_spec(given: TargetFlags) -> TargetSpec:
 
 def lengths(flag: str, spec: str) -> Lengths:
     """Raises ValueError with one line."""
-    if _LENGTHS.fullmatch(spec) is None:  # the parser would tell how Python failed at it
-        raise ValueError(f"{flag} {spec!r} is no length distribution: {FORMS}")
-    return Lengths.parse(spec)
+    try:
+        return Lengths.parse(spec)
+    except ValueError as error:
+        raise ValueError(f"{flag}: {error}") from error
 
 
 def _workload_spec(given: ServeFlags, target: TargetSpec) -> WorkloadSpec:

@@ -1,5 +1,7 @@
 """Strategies as users of the benchmarks name them: `static:8`, `dynamic:16:max_queue_delay_ms=50`."""
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -24,6 +26,20 @@ class NamedStrategy:
     def is_batching(self) -> bool:
         """It forms batches that nobody joins."""
         return self.settings.name != "continuous"
+
+
+def holds_answers(settings_json: str) -> bool:
+    """Its answers leave when the batch ends: then a time to first token is an end-to-end time."""
+    values = json.loads(settings_json)
+    return bool(values["name"] != "continuous" and values.get("release") != "stream")
+
+
+def held_note(holding: Iterable[str]) -> str:
+    """`holding`: labels of strategies that hold answers. Empty for none."""
+    names = ", ".join(dict.fromkeys(holding))
+    return (
+        f"{names}: answers leave at the batch's end (release=stream: as sampled)" if names else ""
+    )
 
 
 def parse_strategies(text: str) -> tuple[NamedStrategy, ...]:

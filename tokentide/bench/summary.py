@@ -3,9 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
+from tokentide.bench import arrivals
 from tokentide.bench.statistics import median
+from tokentide.bench.subject import few_note, load_text
 
 NOT_FIGURES = frozenset({"case", "concurrency", "repeat", "load_average_before"})
 
@@ -18,6 +21,7 @@ ROWS: tuple[tuple[str, str, float, int], ...] = (
     ("prompt tokens/s", "throughput.prompt_tokens_per_s", 1, 1),
     ("recomputed tokens/s", "throughput.recomputed_tokens_per_s", 1, 1),
     ("requests/s", "throughput.requests_per_s", 1, 2),
+    *arrivals.ROWS,
     ("TTFT p50, ms", "latency_s.ttft.p50", 1e3, 0),
     ("TTFT p90, ms", "latency_s.ttft.p90", 1e3, 0),
     ("TTFT p99, ms", "latency_s.ttft.p99", 1e3, 0),
@@ -56,10 +60,10 @@ def summarize(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def table_of(report: dict[str, Any]) -> Table:
     """Cases side by side: the median, and the range where there were repeats."""
     summary = report["summary"]
-    table = Table(title=f"{report['model']} on {report['machine']['cores']} cores")
+    table = Table(title=escape(report["subject"]), caption=escape(_notes(report)) or None)
     table.add_column("")
     for case in summary:
-        table.add_column(case["case"], justify="right")
+        table.add_column(escape(case["case"]), justify="right", overflow="fold")
     for label, path, factor, decimals in ROWS:
         cells = [cell(case["figures"].get(path), factor, decimals) for case in summary]
         if any(cells):
@@ -71,12 +75,24 @@ def table_of(report: dict[str, Any]) -> Table:
     return table
 
 
+def _notes(report: dict[str, Any]) -> str:
+    num_requests = min(run["num_requests"] for run in report["runs"])
+    notes = (
+        few_note(num_requests),
+        arrivals.open_loop_note(report["runs"]),
+        report.get("note", ""),
+        # On a virtual clock the load of the host changes nothing.
+        "" if report["stack"].get("simulated") else load_text(report["runs"], report["machine"]),
+    )
+    return "; ".join(note for note in notes if note)
+
+
 def cell(spread: dict[str, float] | None, factor: float, decimals: int) -> str:
     if spread is None:
         return ""
-    text = f"{spread['median'] * factor:.{decimals}f}"
+    text = f"{spread['median'] * factor:,.{decimals}f}"
     if spread["min"] != spread["max"]:
-        low, high = (f"{spread[end] * factor:.{decimals}f}" for end in ("min", "max"))
+        low, high = (f"{spread[end] * factor:,.{decimals}f}" for end in ("min", "max"))
         text += f" ({low}-{high})"
     return text
 

@@ -29,7 +29,7 @@ def paint_timeline(report: dict[str, Any]) -> Callable[[Any], None]:
             _paint_panel(ax, entry)
         panels[-1].set_xlabel("seconds")
         figure.legend(handles=_legend(), loc="outside lower center", ncols=4, fontsize=8)
-        figure.suptitle(f"{report['model']}, {report['machine']['cores']} cores")
+        figure.suptitle(report["subject"])
 
     return paint
 

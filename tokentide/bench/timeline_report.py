@@ -6,6 +6,7 @@ from typing import Any
 
 from tokentide.bench.data_table import DataTable
 from tokentide.bench.rows import Row
+from tokentide.bench.strategies import held_note, holds_answers
 from tokentide.bench.timeline_segments import Kind
 
 SCHEMA = "tokentide.bench.timeline/1"
@@ -50,12 +51,15 @@ def tables_of(report: dict[str, Any]) -> list[DataTable]:
     lines.append(["all answered after, s", *(f"{_end_s(entry):.2f}" for entry in strategies)])
     rates = [e["figures"]["throughput"]["generated_tokens_per_s"] for e in strategies]
     lines.append(["generated tokens/s", *("" if r is None else f"{r:.1f}" for r in rates)])
+    note = f"{len(strategies[0]['requests'])} requests, the same for each strategy"
+    if held := held_note(e["strategy"] for e in strategies if holds_answers(e["settings"])):
+        note += f"; {held}"
     return [
         DataTable(
             columns=["summed over the requests", *(entry["strategy"] for entry in strategies)],
             rows=lines,
             title="Where the requests' time went",
-            note=f"{len(strategies[0]['requests'])} requests, the same for each strategy",
+            note=note,
         )
     ]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 from rich.console import Console, Group
+from rich.text import Text
 
 from tokentide.bench.data_table import DataTable
 from tokentide.bench.html_page import Section
@@ -16,6 +17,7 @@ from tokentide.bench.outputs import RunFlags, command_line, write_outputs
 from tokentide.bench.rows import Row, Rows
 from tokentide.bench.running import run_shown, show
 from tokentide.bench.serve import Progress
+from tokentide.bench.subject import load_text, subject
 from tokentide.bench.target import load_average, machine_facts
 from tokentide.bench.trials import TimeLimit, Trial, expectation, left_over
 
@@ -51,11 +53,20 @@ def run_tool(tool: Tool, flags: RunFlags) -> None:
     if not wanted:
         raise typer.Exit(1)
     report = tool.report(_facts(tool, wanted), wanted, num_left)
-    tables = tool.tables(report)
+    tables = [_named(table, report) for table in tool.tables(report)]
     sections = [*tool.draw(report, flags.out), *(_section(table) for table in tables)]
-    write_outputs(flags.out, tool.name, report, tool.title, sections)
-    show(report, Group(*(table.as_rich() for table in tables)), as_json=flags.as_json)
+    title = f"{tool.title}: {report['subject']}"
+    write_outputs(flags.out, tool.name, report, title, sections)
+    load = load_text(wanted, report["machine"])
+    about = Text(f"{report['subject']}; {load}" if load else report["subject"])
+    show(report, Group(about, *(table.as_rich() for table in tables)), as_json=flags.as_json)
     _tell(f"report: {flags.out / tool.name}.html")
+
+
+def _named(table: DataTable, report: Report) -> DataTable:
+    """Whoever copies one table takes along that nothing was computed."""
+    simulated = report["simulated"]
+    return replace(table, title=f"{table.title}, simulated: {simulated}") if simulated else table
 
 
 def _section(table: DataTable) -> Section:
@@ -76,9 +87,19 @@ async def _measure(tool: Tool, flags: RunFlags, rows: Rows, progress: LiveProgre
 
 
 def _facts(tool: Tool, rows: Sequence[Row]) -> dict[str, Any]:
+    machine, model = machine_facts(), rows[-1]["model"]
+    settings = dict(tool.settings)
+    simulate = settings.get("simulated", "")
     return {
         "command": command_line(),
-        "machine": machine_facts() | {"load_average_after": load_average()},
-        "model": rows[-1]["model"],
-        "settings": dict(tool.settings),
+        "machine": machine | {"load_average_after": load_average()},
+        "model": model,
+        "simulated": simulate or None,
+        "subject": subject(
+            model,
+            simulate=simulate,
+            endpoints=settings.get("endpoints", ()),
+            cores=machine["cores"],
+        ),
+        "settings": settings,
     }

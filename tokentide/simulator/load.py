@@ -151,6 +151,7 @@ class LoadRun:
             totals=totals.since(_totals(before)) if before is not None else totals,
             steps=self._steps,
             blocks_per_worker=num_blocks,
+            is_open_loop=self.load.concurrency is None,
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tokentide.bench.report import METHODS, SCHEMA, figures
 from tokentide.bench.serve import Case, Progress, ServeOptions, requests_of
+from tokentide.bench.strategies import held_note, holds_answers
 from tokentide.bench.summary import summarize
 from tokentide.bench.target import load_average, machine_facts
 from tokentide.simulator.load import LoadRun, SimulatedLoad, SimulatedSetup
@@ -61,12 +62,14 @@ async def _run_case(case: Case, options: SimulateOptions, progress: Progress) ->
     started_s = perf_counter()
     for _ in run.steps(progress.ended):
         await asyncio.sleep(0)  # a stop signal is heard
+    found = figures(run.measured)
+    found["service"]["plan_ms_per_step"] = None  # planning takes no time on the virtual clock
     return {
         "case": case.label,
         "concurrency": case.concurrency,
         "repeat": case.repeat,
         "load_average_before": load_average(),
-        **figures(run.measured),
+        **found,
         "simulation": {"seconds": perf_counter() - started_s},
     }
 
@@ -74,6 +77,7 @@ async def _run_case(case: Case, options: SimulateOptions, progress: Progress) ->
 def _report(options: SimulateOptions, runs: list[dict[str, Any]]) -> dict[str, Any]:
     setup, serve = options.setup, options.serve
     spec, profile = serve.spec, setup.profile
+    strategy = setup.strategy.as_json()
     workload = {
         "prompt_lengths": spec.prompt_lengths.spec,
         "output_lengths": spec.output_lengths.spec,
@@ -88,12 +92,15 @@ def _report(options: SimulateOptions, runs: list[dict[str, Any]]) -> dict[str, A
         "schema": SCHEMA,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine_facts() | {"load_average_after": load_average()},
-        "model": f"{profile.model}, simulated as {profile.name}, {options.strategy_label},",
+        "model": profile.model,
+        "simulated": profile.name,
+        "subject": f"{profile.model}, simulated: {profile.name}, {options.strategy_label}",
+        "note": held_note([options.strategy_label] if holds_answers(strategy) else []),
         "stack": {
             "simulated": True,
             "profile": profile.as_dict(),
             "num_workers": setup.num_workers,
-            "strategy": setup.strategy.as_json(),
+            "strategy": strategy,
             "limits": asdict(setup.limits()),
             "num_blocks": setup.engine().facts.num_blocks,
         },

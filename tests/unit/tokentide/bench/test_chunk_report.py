@@ -16,6 +16,7 @@ from tokentide.bench.drawing import draw
 FACTS = {
     "command": "c",
     "model": "m",
+    "subject": "m on 2 cores",
     "machine": {"cores": 2},
     "settings": {"num_decodes": 1, "num_prompt_tokens": 10},
 }

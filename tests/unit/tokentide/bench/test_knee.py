@@ -11,8 +11,11 @@ from tokentide.bench.commands import app
 from tokentide.bench.decode_steps import PredictedSteps
 from tokentide.bench.knee import KneePlan, knee_trials, run_knee
 from tokentide.bench.knee_report import knee_report, tables_of
+from tokentide.bench.knee_tool import knee_options, roofline_of
+from tokentide.bench.roofline import profile_roofline
 from tokentide.bench.rows import Rows
 from tokentide.bench.serve import Progress
+from tokentide.bench.serve_options import TargetFlags
 from tokentide.bench.trials import TimeLimit
 
 FACTS = {"command": "c", "machine": {"cores": 2}, "model": "m", "settings": {}}
@@ -58,6 +61,16 @@ async def test_a_batch_that_never_ran_is_named_and_the_rest_stands(tmp_path: Pat
     assert "roofline" not in " ".join(table.columns)
 
 
+def test_a_simulated_worker_has_its_profiles_roofline_not_this_machines() -> None:
+    given = TargetFlags(worker_args="--simulate a100-40gb-opt-13b")
+    options = knee_options(given, PLAN, profile="", simulate=False, vocabulary=100, share=0.5)
+
+    known = roofline_of(options, [{"probe": {"read_bytes_per_s": 1.0}}])
+
+    assert known is not None
+    assert known.costs == profile_roofline("a100-40gb-opt-13b").costs
+
+
 @pytest.mark.slow
 def test_a_profile_is_simulated_without_a_stack(tmp_path: Path) -> None:
     where = ("--out", str(tmp_path), "--batch-sizes", "1,64,256", "--contexts", "32")
@@ -72,6 +85,7 @@ def test_a_profile_is_simulated_without_a_stack(tmp_path: Path) -> None:
     page = (tmp_path / "knee.html").read_text()
     assert "<svg" in page
     assert "knee at 64" in page
+    assert "simulated: a100-40gb-opt-13b" in page and "host cores" in page
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_what_a_service_would_refuse_is_told_before_anything_starts(
     "spec", ["exponential:60", "fixed", "uniform:3", "lognormal:1:2", "normal:3", "fixed:x", ""]
 )
 def test_a_wrong_distribution_is_told_without_how_python_failed_at_it(spec: str) -> None:
-    with pytest.raises(ValueError, match=r"--output .* is no length distribution: fixed:N") as told:
+    with pytest.raises(ValueError, match=r"--output: .* is no length distribution") as told:
         serve_options(make_flags(output=spec))
 
     assert "expected" not in str(told.value) and "invalid literal" not in str(told.value)
@@ -120,7 +120,7 @@ def test_a_wrong_distribution_is_told_without_how_python_failed_at_it(spec: str)
         ({"concurrency": "1,x"}, "list of numbers"),
         ({"concurrency": "0"}, "above 0"),
         ({"prompt": "fixed:0"}, "no length distribution"),
-        ({"rate": -1.0}, "above 0"),
+        ({"rate": -1.0}, "rate"),
         ({"operations": "h:1"}, "goes with --endpoint"),
         ({"endpoint": "h:1", "scheduler_args": "--x"}, "local stack"),
         ({"compare_transformers": True, "temperature": 1.0}, "greedy"),

@@ -10,7 +10,7 @@ from tokentide.bench.drawing import draw
 from tokentide.bench.timeline_plot import height_in, paint_timeline
 from tokentide.bench.timeline_report import seconds_in, tables_of, timeline_report
 
-FACTS = {"command": "c", "machine": {"cores": 2}, "model": "m", "settings": {}}
+FACTS = {"command": "c", "machine": {"cores": 2}, "subject": "m on 2 cores", "settings": {}}
 
 
 def make_request(*segments: tuple[str, float], chunk_s: float | None = 2.0) -> dict[str, Any]:
@@ -28,7 +28,13 @@ def make_request(*segments: tuple[str, float], chunk_s: float | None = 2.0) -> d
 
 def make_row(strategy: str, *requests: dict[str, Any]) -> dict[str, Any]:
     figures = {"throughput": {"generated_tokens_per_s": 12.5}}
-    return {"strategy": strategy, "requests": list(requests), "figures": figures}
+    settings = f'{{"name": "{strategy.partition(":")[0]}"}}'
+    return {
+        "strategy": strategy,
+        "settings": settings,
+        "requests": list(requests),
+        "figures": figures,
+    }
 
 
 ROWS = [
@@ -48,6 +54,7 @@ def test_the_table_sums_what_requests_spent_in_what() -> None:
 
     json.dumps(report, allow_nan=False)
     assert table.columns[1:] == ["static:2", "continuous"]
+    assert "static:2: answers leave at the batch's end" in table.note
     assert ["held, s", "3.00", "0.00"] in table.rows
     assert ["all answered after, s", "7.00", "4.00"] in table.rows
     assert seconds_in(ROWS[0]["requests"])["decode"] == 2

@@ -56,6 +56,29 @@ async def test_the_report_has_every_case_and_what_made_it():
     Console(file=io.StringIO()).print(table)
 
 
+async def test_a_simulation_is_called_so_and_shows_no_time_that_it_does_not_have():
+    report = await run_simulate(make_options(concurrency="2"), Progress())
+
+    console = Console(file=io.StringIO(), width=100)
+    console.print(table_of(report))
+    shown = console.file.getvalue()
+    profile = make_profile().name
+    assert f"simulated: {profile}" in shown and "cores" not in shown
+    assert "planning" not in shown and "load average" not in shown
+    assert report["simulated"] == profile
+    assert report["runs"][0]["arrivals"] is None
+
+
+async def test_an_open_loop_says_what_was_offered():
+    report = await run_simulate(make_options(rate=5.0, num_requests=30), Progress())
+
+    (run,) = report["runs"]
+    assert run["arrivals"]["offered_requests_per_s"] > 0
+    console = Console(file=io.StringIO(), width=100)
+    console.print(table_of(report))
+    assert "offered requests/s" in console.file.getvalue()
+
+
 async def test_the_same_seed_gives_the_same_figures():
     flags = {"rate": 50.0, "num_requests": 20, "output": "exponential:20:60"}
     first = await run_simulate(make_options(**flags), Progress())
