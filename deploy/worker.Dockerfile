@@ -36,8 +36,8 @@ COPY --from=dependencies /venv /venv
 # A layer of its own, and small: a new version brings only this one.
 COPY --from=package /wheel /wheel
 RUN /venv/bin/python -m pip install --no-cache-dir --no-index --no-deps /wheel/*.whl
+COPY deploy/start-worker /usr/local/bin/
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 TOKENTIDE_CACHE=/cache
 USER 10001:10001
 EXPOSE 50061
-ENTRYPOINT ["tokentide"]
-CMD ["worker"]
+ENTRYPOINT ["start-worker"]

@@ -16,7 +16,11 @@ START_S = 60.0
 STOP_S = 60.0
 # Debian's client builds without plugins; another one on the PATH may not.
 BINARIES = "/usr/bin:/usr/sbin:/bin:/sbin"
-TOOLS = ("dockerd", "containerd", "runc", "docker", "docker-compose", "debootstrap", "iptables")
+BRIDGE = Path("/sys/class/net/docker0")
+TOOLS = (
+    *("dockerd", "containerd", "runc", "docker", "docker-compose"),
+    *("debootstrap", "iptables", "iptables-save", "ip"),
+)
 
 
 class NoEngine(Exception):
@@ -84,12 +88,30 @@ def running_engine(folder: Path) -> Iterator[Engine]:
     """Raises NoEngine if it cannot run here."""
     if reason := why_not():
         raise NoEngine(reason)
-    engine = Engine(folder)
+    with _unchanged_network():
+        yield from _run_engine(Engine(folder), folder)
+
+
+@contextmanager
+def _unchanged_network() -> Iterator[None]:
+    """An engine turns forwarding on, adds rules and a bridge, and leaves them; all go again."""
+    forwarding = Path("/proc/sys/net/ipv4/ip_forward")
+    was_forwarding, had_bridge = forwarding.read_text(), BRIDGE.exists()
+    rules = subprocess.run(["iptables-save"], capture_output=True, check=False).stdout
+    try:
+        yield
+    finally:
+        subprocess.run(["iptables-restore"], input=rules, check=False)
+        if BRIDGE.exists() and not had_bridge:
+            subprocess.run(["ip", "link", "delete", BRIDGE.name], check=False)
+        with suppress(OSError):
+            forwarding.write_text(was_forwarding)
+
+
+def _run_engine(engine: Engine, folder: Path) -> Iterator[Engine]:
     for name in ("home", "bin"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "daemon.json").write_text("{}")
-    forwarding = Path("/proc/sys/net/ipv4/ip_forward")
-    was_forwarding = forwarding.read_text()
     with engine.log.open("w") as log:
         process = subprocess.Popen(
             [
@@ -111,7 +133,6 @@ def running_engine(folder: Path) -> Iterator[Engine]:
         yield engine
     finally:
         _end(process)
-        forwarding.write_text(was_forwarding)
 
 
 def _wait_answer(engine: Engine, process: "subprocess.Popen[bytes]") -> None:

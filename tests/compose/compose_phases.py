@@ -1,9 +1,12 @@
 """What happens to a stack while twenty clients read: each phase has its time, and its streams have theirs."""
 
 import asyncio
+import json
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from compose_load import Load, Tally
 from compose_stack import KINDS, Container, Stack, wait_serving
@@ -61,6 +64,23 @@ def scale(stack: Stack) -> None:
     for service, count in COUNTS.items():
         found = len(stack.containers(service))
         assert found == count, f"{found} containers of {service}, {count} wanted"
+
+
+def follow_name_inside(stack: Stack, report: Report) -> None:
+    """A client in a container of its own finds the schedulers by name, and those that come later too."""
+    script = Path(__file__).with_name("inside_client.py").read_text()
+    stack.compose(
+        *("up", "--detach", "--no-recreate", "--scale", "scheduler=1", "--no-deps", "scheduler")
+    )
+    stack.wait_healthy("scheduler")
+    scaling = threading.Timer(5.0, lambda: scale(stack))
+    scaling.start()
+    client = ("run", "--rm", "--entrypoint", "python", "client", "-c", script, str(NUM_SCHEDULERS))
+    said = json.loads(stack.compose(*client).splitlines()[-1])
+    scaling.join()
+    if len(said["addresses"]) != NUM_SCHEDULERS or said["failed"] or not said["finished"]:
+        report.wrong.append(f"a client inside, by name: {said}")
+    report.note(f"a client inside, by name, schedulers 1 to {NUM_SCHEDULERS}: {said}")
 
 
 async def run_faults(stack: Stack, load: Load, report: Report) -> None:

@@ -24,6 +24,7 @@ from compose_load import Load
 from compose_model import combinations_of_all
 from compose_phases import (
     Report,
+    follow_name_inside,
     run_faults,
     scale,
     time_scheduler_start,
@@ -237,6 +238,9 @@ async def run_under_faults(engine: Engine, tree: Path, folder: Path, report: Rep
             report.add("twenty streams", time.monotonic() - began_s, tally)
             await under_load(load, report, "scale to 3 schedulers, 2 workers", lambda: scale(stack))
             time_scheduler_start(stack, report)
+            began_s = time.monotonic()
+            await asyncio.to_thread(follow_name_inside, stack, report)
+            report.add("a client inside follows the name", time.monotonic() - began_s)
             await run_faults(stack, load, report)
         began_s = time.monotonic()
         stack.compose("down")

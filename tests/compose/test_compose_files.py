@@ -104,10 +104,9 @@ def test_the_settings_are_ours(which):
     services = compose_model(which)["services"]
 
     SchedulerSettings.read([], settings_of(services["scheduler"], "TOKENTIDE_SCHEDULER_"))
-    command, *flags = services["worker"]["command"]
+    flags = services["worker"]["command"]
     worker = WorkerSettings.read(flags, settings_of(services["worker"], "TOKENTIDE_WORKER_"))
 
-    assert command == "worker"
     assert load_profile(worker.simulate) if worker.simulate else worker.model == "packaged"
 
 
@@ -155,6 +154,5 @@ def test_variables_reach_the_services():
 
     assert services["worker"]["volumes"] == ["/srv/models:/models:ro"]
     assert services["scheduler"]["ports"] == ["127.0.0.1:6000-6009:50051"]
-    flags = services["worker"]["command"][1:]
-    worker = WorkerSettings.read(flags, {})
+    worker = WorkerSettings.read(services["worker"]["command"], {})
     assert (worker.model, worker.kv_memory) == ("/models/mine", 2 << 30)
