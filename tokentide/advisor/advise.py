@@ -2,8 +2,9 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from shared.strategy import StrategySettings
 from tokentide.advisor.evaluation import OutOfTime, SimulatedEvaluator, bounds_for
@@ -27,6 +28,8 @@ from tokentide.bench.outputs import RunFlags
 from tokentide.bench.rows import Rows
 from tokentide.bench.target import Target
 from tokentide.bench.trials import TimeLimit, Trial, expectation, minutes_text
+
+Result = TypeVar("Result")
 
 NAME = "advise"
 NUM_VERIFIED = 2  # beside the current setting
@@ -83,14 +86,14 @@ async def _search(
     now: Candidate | None = None
     is_complete = False
     try:
-        now = evaluator.candidate(current)
+        now = await _apart(lambda: evaluator.candidate(current), evaluator)
         known = [now] if now else []
         candidates += known
         num_coarse = plan.num_coarse()
-        for candidate in search(space, evaluator, judge, known=known, num_coarse=num_coarse):
+        found = search(space, evaluator, judge, known=known, num_coarse=num_coarse)
+        while candidate := await _apart(lambda: next(found, None), evaluator):
             candidates.append(candidate)
             plan.show(candidates[-1], len(candidates), progress)
-            await asyncio.sleep(0)  # a stop signal is heard
         is_complete = num_coarse is None
     except OutOfTime:
         pass
@@ -100,6 +103,15 @@ async def _search(
     return Found(
         current=now, current_settings=current, candidates=candidates, is_complete=is_complete
     )
+
+
+async def _apart(work: Callable[[], Result], evaluator: SimulatedEvaluator) -> Result:
+    """In a thread: a stop signal is heard in the middle of a simulation, too."""
+    try:
+        return await asyncio.to_thread(work)
+    except asyncio.CancelledError:
+        evaluator.is_stopped = True  # the thread ends soon, and is waited for
+        raise
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,8 +147,11 @@ class _Plan:
             return
         self.shown_s = limit.clock()
         expected_s = max(0, self.num_all - num_done) * self.evaluator.each_s
-        progress.say(f"simulated: {short_text(candidate.settings)}")
-        progress.overall(num_done, self.num_all, min(limit.left_s() or math.inf, expected_s))
+        left = minutes_text(min(limit.left_s() or math.inf, expected_s))
+        progress.say(
+            f"simulated {num_done} of at most {self.num_all}, at most {left} left; "
+            f"last: {short_text(candidate.settings)}"
+        )
 
 
 async def _verified(

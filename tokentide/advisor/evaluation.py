@@ -15,7 +15,7 @@ REQUEST_STEPS_PER_S = 25_000.0  # a guess, until the first simulation says bette
 
 
 class OutOfTime(Exception):
-    """The time is up in the middle of a simulation, which is thrown away."""
+    """The time is up, or a signal came, in the middle of a simulation, which is thrown away."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,6 +30,7 @@ class SimulatedEvaluator:
     num_simulated: int = 0
     simulated_s: float = 0.0
     refusal: str = ""  # the last one
+    is_stopped: bool = False  # from another thread: what runs is thrown away
 
     def __call__(self, settings: StrategySettings) -> Figures | None:
         """Raises OutOfTime."""
@@ -74,7 +75,7 @@ class SimulatedEvaluator:
 
     def _check_time(self) -> None:
         left_s = self.limit.left_s()
-        if left_s is not None and left_s <= 0:
+        if self.is_stopped or (left_s is not None and left_s <= 0):
             raise OutOfTime
 
 

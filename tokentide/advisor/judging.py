@@ -4,7 +4,7 @@ Knows nothing of how the figures were made.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shared.strategy import StrategySettings
@@ -15,6 +15,8 @@ THROUGHPUT, GOODPUT = "throughput", "goodput"
 OBJECTIVES = (THROUGHPUT, GOODPUT)
 # A simulation does not tell values so close apart; of those, the one with the better times is taken.
 NEAR = 0.01
+# In an open loop all that keep up yield what arrives, give or take who was under way at the window's ends.
+NEAR_OPEN = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,27 +53,74 @@ class Judge:
         """Best first; behind those that meet the SLO the others, closest first."""
         meeting = [c for c in candidates if self.meets(c.figures)]
         others = [c for c in candidates if not self.meets(c.figures)]
+        is_open_loop = any(c.figures.offered_tokens_per_s is not None for c in candidates)
         most = max((self.value(c.figures) for c in meeting), default=0.0)
-        near = [c for c in meeting if self.value(c.figures) >= most * (1 - NEAR)]
-        rest = [c for c in meeting if self.value(c.figures) < most * (1 - NEAR)]
+        least = most * (1 - (NEAR_OPEN if is_open_loop else NEAR))
+        near = [c for c in meeting if self.value(c.figures) >= least]
+        rest = [c for c in meeting if self.value(c.figures) < least]
         return [
-            *sorted(near, key=lambda c: self._slowness(c.figures)),
+            *self._quickest_first(near),
             *sorted(rest, key=lambda c: -self.value(c.figures)),
-            *sorted(others, key=lambda c: (self.slo.excess(c.figures), -c.figures.tokens_per_s)),
+            *self._closest_first(others),
         ]
 
-    def _slowness(self, of: Figures) -> tuple[float, float]:
-        return sum(self.slo.shares(of)), of.end_to_end_p50_s or math.inf
+    def _closest_first(self, others: Sequence[Candidate]) -> list[Candidate]:
+        """By the worse of the two times; of those that are near in it, the better in both."""
+        least = min((self.slo.excess(c.figures) for c in others), default=math.inf)
+
+        def key(candidate: Candidate) -> tuple[bool, float, float]:
+            figures = candidate.figures
+            excess = self.slo.excess(figures)
+            is_near = excess <= least * (1 + NEAR)
+            distance = sum(self.slo.shares(figures)) if is_near else excess
+            return (not is_near, distance, -figures.tokens_per_s)
+
+        return sorted(others, key=key)
+
+    def _quickest_first(self, near: Sequence[Candidate]) -> list[Candidate]:
+        """By what is asked; where nothing is, by all times, each over the least."""
+        leasts = _leasts([_times(c.figures) for c in near])
+
+        def key(candidate: Candidate) -> tuple[float, float]:
+            figures = candidate.figures
+            shares = self.slo.shares(figures)
+            if not self.slo.is_asked:
+                times = _times(figures)
+                shares = [time / least for time, least in zip(times, leasts, strict=True) if least]
+            return sum(shares), figures.end_to_end_p50_s or math.inf
+
+        return sorted(near, key=key)
+
+
+def _times(of: Figures) -> list[float]:
+    return [time or 0.0 for time in (of.ttft_s, of.itl_s, of.end_to_end_s)]
+
+
+def _leasts(several: Sequence[Sequence[float]]) -> list[float]:
+    """Of each time, the least that is one."""
+    return [min((t for t in times if t), default=0.0) for times in zip(*several, strict=True)]
 
 
 def front(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Those that no other beats in tokens/s, time to first token and gaps; most tokens/s first."""
-    distinct: dict[tuple[float, ...], Candidate] = {}
-    for candidate in candidates:
-        distinct.setdefault(_costs(candidate.figures), candidate)
-    places = pareto_front(list(distinct))
-    chosen = [list(distinct.values())[place] for place in places]
+    chosen = _unbeaten(_unbeaten(candidates, _costs), _shown)
     return sorted(chosen, key=lambda candidate: -candidate.figures.tokens_per_s)
+
+
+def _unbeaten(
+    candidates: Sequence[Candidate], costs: Callable[[Figures], tuple[float, ...]]
+) -> list[Candidate]:
+    """Of equal ones that with the most tokens/s."""
+    distinct: dict[tuple[float, ...], Candidate] = {}
+    for candidate in sorted(candidates, key=lambda c: -c.figures.tokens_per_s):
+        distinct.setdefault(costs(candidate.figures), candidate)
+    return [list(distinct.values())[place] for place in pareto_front(list(distinct))]
+
+
+def _shown(of: Figures) -> tuple[float, ...]:
+    """As a table has them: a line that looks beaten there only raises doubts."""
+    times = [-math.inf if time is None else round(time * 1e3, 1) for time in (of.ttft_s, of.itl_s)]
+    return (-round(of.tokens_per_s, 1), *times)
 
 
 def _costs(of: Figures) -> tuple[float, ...]:

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from rich.console import Console, Group
+import typer
+from rich.console import Group
 from rich.text import Text
 
 from tokentide.advisor.advise import NAME, run_advise
@@ -13,7 +14,7 @@ from tokentide.advisor.report_text import headline, slo_text, tables_of
 from tokentide.bench.drawing import draw
 from tokentide.bench.html_page import Section
 from tokentide.bench.outputs import RunFlags, write_outputs
-from tokentide.bench.running import run_shown, show
+from tokentide.bench.running import run_shown, show, tell
 
 TITLE = "Advice on batching"
 TEXT = (
@@ -25,13 +26,17 @@ TEXT = (
 def advise(given: AdviseFlags, flags: RunFlags) -> None:
     """Raises what the run raises; ValueError, SettingError for flags that contradict each other."""
     options = advise_options(given)
-    report = run_shown(lambda progress: run_advise(options, flags, progress))
+    try:
+        report = run_shown(lambda progress: run_advise(options, flags, progress))
+    except typer.Exit:  # a stop signal
+        tell(f"stopped: what was found is kept in {flags.out}; the same command goes on")
+        raise
     _write(report, flags)
     tables = [table.as_rich() for table in tables_of(report)]
     show(report, Group(Text(headline(report)), *tables), as_json=flags.as_json)
     if not flags.as_json:
         print(f"\n{report['recommendation']['command']}")  # one line, to copy
-    Console(stderr=True).print(f"report: {flags.out / NAME}.html", markup=False, soft_wrap=True)
+    tell(f"report: {flags.out / NAME}.html")
 
 
 def _write(report: Report, flags: RunFlags) -> None:

@@ -12,6 +12,7 @@ from tokentide.advisor.figures import Figures
 from tokentide.advisor.judging import Candidate, Judge, front
 from tokentide.advisor.options import AdviseOptions
 from tokentide.advisor.strategy_command import short_text, strategy_command
+from tokentide.bench.decode_steps import decode_step_ns
 from tokentide.bench.outputs import command_line
 from tokentide.bench.report import METHODS
 from tokentide.bench.statistics import median, ratio
@@ -26,13 +27,17 @@ ADVISE_METHODS = {
     "objective: throughput": "most generated tokens/s of those that meet the SLO",
     "objective: goodput": "most requests/s that meet the SLO each: their own time to first token, and "
     "their own gaps at the SLO's percentile",
-    "choice": "of those within 1 % of the most, the one with the best times",
-    "closest": "where nothing meets the SLO: the least time over what is asked, the worse of the two",
+    "choice": "of those within 1 % of the most (open loop: 3 %), the one with the best times: those that "
+    "are asked, else all of them",
+    "closest": "where nothing meets the SLO: the least time over what is asked, the worse of the two; of "
+    "those within 1 % of it, the one that is better in both together",
+    "floor": "a step of one sequence without context and the gap after it: no setting has a shorter ITL",
     "front": "no other has more tokens/s, a shorter time to first token and shorter gaps; values within "
     "1 % count as equal",
     "itl": METHODS["itl"],
     "latencies": METHODS["latencies"],
     "percentiles": METHODS["percentiles"],
+    "rates": METHODS["arrivals"],
 }
 COMPARED = ("tokens_per_s", "goodput_per_s", "ttft_s", "itl_s", "end_to_end_s", "end_to_end_p50_s")
 
@@ -73,10 +78,13 @@ def advise_report(
         "command": command_line(),
         "machine": machine_facts() | {"load_average_after": load_average()},
         "model": profile.model,
+        "simulated": profile.name,
+        "subject": f"{profile.model}, simulated: {profile.name}",
         "settings": settings | {"profile": profile.name, "device": profile.device},
         "methods": ADVISE_METHODS,
         "slo": {**slo, "percentile": judge.slo.percentile, "is_asked": judge.slo.is_asked},
         "objective": judge.objective,
+        "floor": {"itl_s": (decode_step_ns(profile.costs, 1, 1) + profile.overheads.gap_ns) / 1e9},
         "profile": profile.as_dict(),
         "is_complete": found.is_complete,
         "num_candidates": len(found.candidates),

@@ -17,14 +17,17 @@ def headline(report: Mapping[str, Any]) -> str:
     if not report["is_possible"]:
         parts.append(
             f"Nothing meets the SLO ({slo_text(report)}) on this load; the closest is "
-            f"{best['label']}, {_over(best)}."
+            f"{best['label']}, {_over(best)}{_limits_text(report)}."
         )
+        parts.append(_floor_text(report))
     elif best["settings"] == current["settings"]:
         parts.append(f"Keep {best['label']}: nothing found is better{_within(report)}.")
     else:
         parts.append(f"Best found: {best['label']}{_within(report)}.")
     if best["settings"] != current["settings"]:
         parts.append(_gain_text(report))
+    if not report["slo"]["is_asked"]:
+        parts.append("No SLO was asked (--ttft-slo-ms, --itl-slo-ms): tokens/s decide.")
     if not report["is_complete"]:
         parts.append("The time was up before the search was through.")
     return " ".join(part for part in parts if part)
@@ -68,6 +71,28 @@ def _over(best: Entry) -> str:
     return f"{excess:.2f} times what is asked" if excess > 1 else "with which no request meets it"
 
 
+def _limits_text(report: Mapping[str, Any]) -> str:
+    """Each time that is asked, missed or met."""
+    slo, figures = report["slo"], report["recommendation"]["figures"]
+    texts = []
+    for name, key in (("TTFT", "ttft_s"), ("ITL", "itl_s")):
+        limit_s, time_s = slo[key], figures[key]
+        if limit_s is not None and time_s is not None:
+            is_met = "within" if time_s <= limit_s else "over"
+            texts.append(f"{name} {_ms(time_s)} ms {is_met} {limit_s * 1e3:g}")
+    return f" ({', '.join(texts)})" if texts else ""
+
+
+def _floor_text(report: Mapping[str, Any]) -> str:
+    asked_s, floor_s = report["slo"]["itl_s"], report["floor"]["itl_s"]
+    if asked_s is None or floor_s <= asked_s:
+        return ""
+    return (
+        f"A step of one sequence alone takes {_ms(floor_s)} ms here: no setting can give an ITL of "
+        f"{asked_s * 1e3:g} ms."
+    )
+
+
 def _gain_text(report: Mapping[str, Any]) -> str:
     current, gain = report["current"], report["gain"]
     whose = f"the {now_text(report)} setting"
@@ -97,9 +122,25 @@ def _choice_table(report: Mapping[str, Any]) -> DataTable:
     return DataTable(
         columns=["", *_heads(report)],
         rows=[[name, *_cells(entry, report)] for name, entry in named],
-        title=f"Predicted: {report['settings']['profile']}",
-        note="good: requests that meet the SLO each" if report["slo"]["is_asked"] else "",
+        title=f"Predicted, simulated: {report['settings']['profile']}",
+        note=_choice_note(report),
     )
+
+
+def _choice_note(report: Mapping[str, Any]) -> str:
+    notes = ["batches stream their answers"]
+    if report["slo"]["is_asked"]:
+        at = f"p{report['slo']['percentile']:g}"
+        notes.append(
+            "good requests/s: those a second that meet the SLO each, by their own time to first token "
+            f"and the {at} of their own gaps"
+        )
+    offered = report["recommendation"]["figures"]["offered_tokens_per_s"]
+    if offered is not None:
+        notes.append(
+            f"rates: while requests arrive, the second half of it; offered {offered:.1f} tokens/s"
+        )
+    return "; ".join(notes)
 
 
 def _front_table(report: Mapping[str, Any]) -> DataTable:
@@ -133,7 +174,7 @@ def thinned(entries: Sequence[Entry], most: int) -> list[Entry]:
 
 def _heads(report: Mapping[str, Any]) -> list[str]:
     at = f"p{report['slo']['percentile']:g}"
-    slo = ["good/s", "SLO"] if report["slo"]["is_asked"] else []
+    slo = ["good requests/s", "SLO"] if report["slo"]["is_asked"] else []
     return ["tokens/s", f"TTFT {at}, ms", f"ITL {at}, ms", *slo]
 
 
@@ -155,7 +196,7 @@ def _met(entry: Entry, report: Mapping[str, Any]) -> list[str]:
 
 
 def _ms(value_s: float | None, decimals: int = 1) -> str:
-    return "" if value_s is None else f"{value_s * 1e3:.{decimals}f}"
+    return "" if value_s is None else f"{value_s * 1e3:,.{decimals}f}"
 
 
 def _verified_table(report: Mapping[str, Any]) -> DataTable:

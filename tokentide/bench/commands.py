@@ -50,20 +50,17 @@ def serve(
 
     Without --endpoint it starts a local stack on --model and stops it at the end.
     """
-    from tokentide.bench.running import one_line_errors, run_shown, show
+    from tokentide.bench.load_report import run_and_show
+    from tokentide.bench.running import one_line_errors
     from tokentide.bench.serve import run_serve
     from tokentide.bench.serve_options import ServeFlags, serve_options
-    from tokentide.bench.summary import table_of
 
     known = {field.name for field in fields(ServeFlags)}
     # All flags but the one about printing; naming each again would only invite a slip.
     given = {name: value for name, value in locals().items() if name in known}
     with one_line_errors():
         options = serve_options(ServeFlags(**given))
-        report = run_shown(lambda progress: run_serve(options, progress))
-    show(report, table_of(report), as_json=as_json)
-    if not any(run["statuses"].get("OK") for run in report["runs"]):
-        raise typer.Exit(1)
+        run_and_show(options, lambda kept: lambda progress: run_serve(kept, progress), as_json)
 
 
 @app.command()

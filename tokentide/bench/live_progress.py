@@ -47,7 +47,10 @@ class LiveProgress(Progress):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._bar.stop()
+        if self._bar.console.is_interactive:
+            self._bar.stop()
+        else:
+            self._bar.live.stop()  # without the empty line that the bar would add
 
     def say(self, message: str) -> None:
         self._bar.reset(self._task, description=message, total=None, rate="")

@@ -29,7 +29,7 @@ def run_shown(run: Run) -> dict[str, Any]:
             reports.append(await run(progress))
             return 0
 
-        status = run_until_stopped(work)
+        status = run_until_stopped(work, on_stop=lambda: progress.tell("stopping"))
     if not reports:
         raise typer.Exit(status)
     return reports[0]
@@ -57,6 +57,11 @@ def _first_alone() -> Iterator[None]:
         while isinstance(error, ExceptionGroup):
             error = error.exceptions[0]
         raise error from group
+
+
+def tell(message: str) -> None:
+    """On standard error: standard output may be JSON."""
+    Console(stderr=True).print(message, markup=False, highlight=False, soft_wrap=True)
 
 
 def show(report: dict[str, Any], table: RenderableType, *, as_json: bool) -> None:

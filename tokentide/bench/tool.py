@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.text import Text
 
 from tokentide.bench.data_table import DataTable
@@ -15,7 +15,7 @@ from tokentide.bench.html_page import Section
 from tokentide.bench.live_progress import LiveProgress
 from tokentide.bench.outputs import RunFlags, command_line, write_outputs
 from tokentide.bench.rows import Row, Rows
-from tokentide.bench.running import run_shown, show
+from tokentide.bench.running import run_shown, show, tell
 from tokentide.bench.serve import Progress
 from tokentide.bench.subject import load_text, subject
 from tokentide.bench.target import load_average, machine_facts
@@ -45,11 +45,17 @@ def run_tool(tool: Tool, flags: RunFlags) -> None:
     """Raises what the run raises, ValueError for kept rows of other settings, typer.Exit."""
     rows = Rows.open(flags.out / f"{tool.name}.jsonl", tool.settings, fresh=flags.fresh)
     if left_over(tool.trials, rows):
-        run_shown(lambda progress: _measure(tool, flags, rows, progress))
+        try:
+            run_shown(lambda progress: _measure(tool, flags, rows, progress))
+        except typer.Exit:  # a stop signal
+            num_all = len(tool.trials)
+            num_kept = num_all - len(left_over(tool.trials, rows))
+            tell(f"stopped: {num_kept} of {num_all} runs are kept; the same command goes on")
+            raise
     wanted = [rows[trial.key] for trial in tool.trials if trial.key in rows]
     num_left = len(tool.trials) - len(wanted)
     if num_left:
-        _tell(f"out of time: {num_left} of {len(tool.trials)} runs left; the same command goes on")
+        tell(f"out of time: {num_left} of {len(tool.trials)} runs left; the same command goes on")
     if not wanted:
         raise typer.Exit(1)
     report = tool.report(_facts(tool, wanted), wanted, num_left)
@@ -60,7 +66,7 @@ def run_tool(tool: Tool, flags: RunFlags) -> None:
     load = load_text(wanted, report["machine"])
     about = Text(f"{report['subject']}; {load}" if load else report["subject"])
     show(report, Group(about, *(table.as_rich() for table in tables)), as_json=flags.as_json)
-    _tell(f"report: {flags.out / tool.name}.html")
+    tell(f"report: {flags.out / tool.name}.html")
 
 
 def _named(table: DataTable, report: Report) -> DataTable:
@@ -71,11 +77,6 @@ def _named(table: DataTable, report: Report) -> DataTable:
 
 def _section(table: DataTable) -> Section:
     return Section(heading=table.title, table=replace(table, title=""))
-
-
-def _tell(message: str) -> None:
-    """On standard error: standard output may be JSON."""
-    Console(stderr=True).print(message, markup=False, highlight=False, soft_wrap=True)
 
 
 async def _measure(tool: Tool, flags: RunFlags, rows: Rows, progress: LiveProgress) -> Report:

@@ -32,23 +32,36 @@ def raise_at_stop_signals() -> None:
         signal.signal(number, on_signal)
 
 
-def run_until_stopped(make_work: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """The exit status of the work, or of the signal that cancelled it: then no other one is heeded."""
+def _tell_nobody() -> None:
+    return None
+
+
+def run_until_stopped(
+    make_work: Callable[[], Coroutine[Any, Any, int]], on_stop: Callable[[], None] = _tell_nobody
+) -> int:
+    """The exit status of the work, or of the signal that cancelled it: then no other one is heeded.
+
+    `on_stop` is told of the signal at once; cleaning up may take seconds."""
     seen: list[int] = []
     try:
-        return asyncio.run(_cancellable(make_work, seen))
+        return asyncio.run(_cancellable(make_work, seen, on_stop))
     finally:
         if seen:
             _ignore_stop_signals()
 
 
-async def _cancellable(make_work: Callable[[], Coroutine[Any, Any, int]], seen: list[int]) -> int:
+async def _cancellable(
+    make_work: Callable[[], Coroutine[Any, Any, int]],
+    seen: list[int],
+    on_stop: Callable[[], None],
+) -> int:
     loop = asyncio.get_running_loop()
     work: asyncio.Task[int] | None = None
 
     def on_signal(number: int) -> None:
         if not seen:  # the first one counts: cleaning up goes on undisturbed
             seen.append(number)
+            on_stop()
             if work is not None:
                 work.cancel()
 

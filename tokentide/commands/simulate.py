@@ -3,13 +3,12 @@
 import shlex
 from dataclasses import dataclass, replace
 
-import typer
-
 from shared.profiles import load_profile
-from tokentide.bench.running import one_line_errors, run_shown, show
+from tokentide.bench.load_report import run_and_show
+from tokentide.bench.running import Run, one_line_errors
+from tokentide.bench.serve import ServeOptions
 from tokentide.bench.serve_options import ServeFlags, serve_options
 from tokentide.bench.strategies import parse_strategy
-from tokentide.bench.summary import table_of
 from tokentide.bench.workload import DEFAULT_VOCABULARY
 from tokentide.simulator.load import SimulatedSetup
 from tokentide.simulator.report import SimulateOptions, run_simulate
@@ -26,10 +25,11 @@ class SimulateFlags:
 def run_simulation(given: SimulateFlags, *, as_json: bool) -> None:
     with one_line_errors():
         options = simulate_options(given)
-        report = run_shown(lambda progress: run_simulate(options, progress))
-    show(report, table_of(report), as_json=as_json)
-    if not any(run["statuses"].get("OK") for run in report["runs"]):
-        raise typer.Exit(1)
+
+        def run(kept: ServeOptions) -> Run:
+            return lambda progress: run_simulate(replace(options, serve=kept), progress)
+
+        run_and_show(options.serve, run, as_json)
 
 
 def simulate_options(given: SimulateFlags) -> SimulateOptions:

@@ -69,4 +69,45 @@ def test_the_front_has_those_that_no_other_beats_in_all_three() -> None:
         make_candidate(5, 200.5, ttft_s=0.2, itl_s=0.06),
     ]
 
-    assert places_of(front(candidates)) == [2, 1, 4], "the fifth is the second, within 1 %"
+    assert places_of(front(candidates)) == [5, 1, 4], "the second is the fifth, within 1 %"
+
+
+def test_of_two_that_are_equally_close_the_better_in_both_times_comes_first() -> None:
+    judge = Judge(slo=Slo(ttft_s=0.5, itl_s=0.06))
+    candidates = [
+        make_candidate(64, 742.5, ttft_s=0.4947, itl_s=0.0717),
+        make_candidate(90, 743.6, ttft_s=0.3288, itl_s=0.0723),
+    ]
+
+    assert places_of(judge.ranked(candidates)) == [90, 64]
+
+
+def test_without_an_slo_little_throughput_is_not_bought_with_much_time() -> None:
+    judge = Judge(slo=Slo())
+    candidates = [
+        make_candidate(1, 100.0, ttft_s=1.0, itl_s=0.05),
+        make_candidate(2, 100.5, ttft_s=1.1, itl_s=0.05),
+        make_candidate(3, 102.0, ttft_s=9.0, itl_s=0.09),
+    ]
+
+    assert places_of(judge.ranked(candidates[:2])) == [1, 2]
+    assert places_of(judge.ranked(candidates))[0] == 3
+
+
+def test_in_an_open_loop_all_that_keep_up_are_equal_and_the_quickest_wins() -> None:
+    judge = Judge(slo=Slo(itl_s=0.1))
+    candidates = [
+        make_candidate(1, 102.0, itl_s=0.09, offered_tokens_per_s=101.0),
+        make_candidate(2, 100.0, itl_s=0.04, offered_tokens_per_s=101.0),
+    ]
+
+    assert places_of(judge.ranked(candidates)) == [2, 1]
+
+
+def test_the_front_has_no_line_that_looks_beaten_in_its_table() -> None:
+    candidates = [
+        make_candidate(1, 200.0, ttft_s=0.2, itl_s=0.00204),
+        make_candidate(2, 190.0, ttft_s=0.3, itl_s=0.00196),
+    ]
+
+    assert places_of(front(candidates)) == [1], "both gaps are 2.0 ms to a reader"

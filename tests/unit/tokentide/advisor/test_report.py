@@ -133,3 +133,22 @@ def test_a_long_front_is_thinned_evenly() -> None:
 
     assert shown == [0, 33, 66, 99]
     assert thinned(entries[:3], 4) == entries[:3]
+
+
+def test_a_gap_that_no_step_can_have_is_called_impossible_and_the_missed_limit_named() -> None:
+    report = make_report(
+        make_candidate(8, 100, ttft_s=0.2, itl_s=0.02), slo=Slo(ttft_s=0.5, itl_s=0.005)
+    )
+
+    text = headline(report)
+
+    assert "TTFT 200.0 ms within 500, ITL 20.0 ms over 5" in text
+    assert "A step of one sequence alone takes" in text
+    reachable = make_report(make_candidate(8, 100, itl_s=0.4))
+    assert "alone takes" not in headline(reachable)
+
+
+def test_an_slo_that_nobody_asked_is_mentioned() -> None:
+    report = make_report(make_candidate(8, 100), make_candidate(16, 150), slo=Slo())
+
+    assert "No SLO was asked" in headline(report)

@@ -1,7 +1,11 @@
 """How a long benchmark runs: rows are kept, a rerun measures nothing twice, everything is written."""
 
+import asyncio
 import json
-from collections.abc import Sequence
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +19,26 @@ from tokentide.bench.rows import Row, Rows
 from tokentide.bench.serve import Progress
 from tokentide.bench.tool import Facts, Report, Tool, run_tool
 from tokentide.bench.trials import TimeLimit, Trial, run_trials
+from tokentide.commands.interrupts import STOP_SIGNALS
+
+STOPS = "the user stops here"
+
+
+@pytest.fixture(autouse=True)
+def _handlers_are_put_back() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def make_tool(measured: list[str], *keys: str, seed: int = 0) -> Tool:
     trials = [Trial(key=key, subject=key, expected_s=0.01) for key in keys]
 
     async def measure(key: str) -> Row:
+        if key == STOPS:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
         measured.append(key)
         return {"model": "m", "name": key}
 
@@ -76,6 +94,33 @@ def test_json_and_page_are_written_with_command_machine_and_settings(
     page = (tmp_path / "thing.html").read_text()
     for shown in ("A thing", "A figure", "<svg", "Names", "cores", "seed", "tokentide"):
         assert shown in page
+
+
+def test_a_stopped_run_says_what_is_kept_and_goes_on_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured: list[str] = []
+
+    with pytest.raises(typer.Exit) as stopped:
+        run(make_tool(measured, "a", "b", STOPS, "c"), tmp_path, capsys)
+
+    assert stopped.value.exit_code == 130
+    assert "stopped: 2 of 4 runs are kept; the same command goes on" in capsys.readouterr().err
+    run(make_tool(measured, "a", "b", "c"), tmp_path, capsys)
+    assert measured == ["a", "b", "c"]
+
+
+def test_what_is_simulated_is_called_so_in_every_title(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool = make_tool([], "a")
+
+    run_tool(replace(tool, settings={"simulated": "l4"}), RunFlags(out=tmp_path))
+
+    assert "m, simulated: l4" in capsys.readouterr().out
+    page = (tmp_path / "thing.html").read_text()
+    for title in ("A thing: m, simulated: l4", "Names, simulated: l4", "host cores"):
+        assert title in page
 
 
 def test_other_settings_need_fresh_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,24 @@ def _handlers_are_put_back():
         signal.signal(number, handler)
 
 
+def test_the_signal_is_told_once_before_the_work_has_cleaned_up():
+    told: list[str] = []
+
+    async def work() -> int:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(0)
+            told.append("cleaned up")
+        return 0
+
+    run_until_stopped(work, on_stop=lambda: told.append("stopping"))
+
+    assert told == ["stopping", "cleaned up"]
+
+
 def test_work_that_ends_by_itself_gives_its_status():
     async def work() -> int:
         return 3
