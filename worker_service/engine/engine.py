@@ -281,6 +281,7 @@ def _num_blocks(config: EngineConfig, loaded: LoadedModel, model: StepModel) -> 
         block_bytes(model.layers, config.block_size, loaded.dtype),
         config.max_sequences * blocks_for(loaded.max_model_tokens, config.block_size),
         config.device,
+        beside_bytes=config.block_size * model.bytes_per_position,
     )
 
 

@@ -28,11 +28,20 @@ class KVBudget:
     share: float = 0.5
 
 
-def count_blocks(budget: KVBudget, bytes_per_block: int, most_useful: int, device: str) -> int:
-    """Blocks for the cache; never more than `most_useful`, unless asked for by number."""
+def count_blocks(
+    budget: KVBudget, bytes_per_block: int, most_useful: int, device: str, beside_bytes: int = 0
+) -> int:
+    """Blocks for the cache; never more than `most_useful`, unless asked for by number.
+
+    `beside_bytes`: what each block may come to need elsewhere. It is part of a share of what is free,
+    and not of a size that was named.
+    """
     if budget.num_blocks:
         return budget.num_blocks
-    num_bytes = budget.num_bytes or int(free_bytes(device) * budget.share)
+    num_bytes = budget.num_bytes
+    if not num_bytes:
+        num_bytes = int(free_bytes(device) * budget.share)
+        bytes_per_block += beside_bytes
     num_blocks = min(num_bytes // bytes_per_block, most_useful)
     if num_blocks < 1:
         raise ModelUnusable(

@@ -46,6 +46,7 @@ class StepModel(Protocol):
     layers: tuple[LayerShape, ...]
     logits_width: int
     path: str  # how it computes, for people
+    bytes_per_position: int  # kept beside the cache once a sequence has reached it
 
     def forward(self, step: StepInput, cache: KVCache) -> Output:
         """Compute the step's tokens; their keys and values are in the cache afterwards."""
@@ -55,6 +56,7 @@ class PagedModel:
     """A network whose attention reads and writes the paged cache."""
 
     path = "transformers, reference attention"
+    bytes_per_position = 0
 
     def __init__(self, loaded: LoadedModel) -> None:
         self._network = loaded.network

@@ -52,6 +52,8 @@ def load_model(model_dir: Path, dtype: str, device: str) -> LoadedModel:
     config = _read_config(model_dir)
     network = _read_network(model_dir, dtype, device)
     text_config = config.get_text_config()
+    if not getattr(text_config, "num_hidden_layers", None):
+        raise ModelUnusable(f"{text_config.model_type}: the config names no layers")
     return LoadedModel(
         network=network,
         config=text_config,
@@ -127,14 +129,17 @@ def _max_model_tokens(config: Any) -> int:
 
     Where rotary angles change with the longest context of the batch: as far as they do not.
     """
-    longest = getattr(config, "max_position_embeddings", None)
-    if not longest:
+    bounds: list[Any] = [getattr(config, "max_position_embeddings", None)]
+    if bounds[0] is None:
         raise ModelUnusable(f"{config.model_type}: the config names no max_position_embeddings")
     rope = getattr(config, "rope_parameters", None) or {}
     for part in (rope, *(value for value in rope.values() if isinstance(value, dict))):
         if part.get("rope_type") in _LENGTH_DEPENDENT_ROPE:
-            longest = min(longest, part.get("original_max_position_embeddings") or longest)
-    return int(longest)
+            bounds.append(part.get("original_max_position_embeddings") or bounds[0])
+    if bad := [bound for bound in bounds if type(bound) is not int or bound < 1]:
+        raise ModelUnusable(f"{config.model_type}: a model cannot have {bad[0]!r} positions")
+    shortest: int = min(bounds)
+    return shortest
 
 
 def _eos_token_ids(model_dir: Path, config: Any) -> tuple[int, ...]:
@@ -165,5 +170,8 @@ def _fingerprint(model_dir: Path, weights: list[Path], dtype: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+    """With the second where the first only announces it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
+    if lines[0].endswith(":"):
+        lines[0] = " ".join(lines[:2])
+    return f"{type(error).__name__}: {lines[0]}"

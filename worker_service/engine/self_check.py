@@ -20,7 +20,7 @@ from worker_service.engine.model_folder import LoadedModel
 from worker_service.engine.row import Row
 from worker_service.engine.sequence import Sequence
 
-CHUNKS = (9, 14, 1)
+CHUNKS = (9, 14, 1)  # of a model with fewer positions: fewer, the last one still by itself
 BLOCK_SIZE = 8
 _TOLERANCE = {torch.float32: 2e-3, torch.float16: 0.1, torch.bfloat16: 0.3}  # of the logits' spread
 
@@ -55,6 +55,13 @@ def is_tolerable(error: float, dtype: torch.dtype, kind: WeightKind = WeightKind
     return error <= max(_TOLERANCE[dtype], _WEIGHT_TOLERANCE[kind])
 
 
+def chunk_sizes(max_model_tokens: int) -> tuple[int, ...]:
+    first, second, last = CHUNKS
+    first = min(first, max_model_tokens - last)
+    second = min(second, max_model_tokens - last - first)
+    return tuple(size for size in (first, second, last) if size)
+
+
 def _chunked_logits(model: StepModel, loaded: LoadedModel) -> Tensor:
     token_ids = _token_ids(loaded).tolist()
     cache = KVCache(model.layers, 4, BLOCK_SIZE, loaded.dtype, loaded.device)
@@ -70,7 +77,7 @@ def _chunked_logits(model: StepModel, loaded: LoadedModel) -> Tensor:
         )
     )
     sequence.block_table = [2, 0, 3]
-    for num_tokens in CHUNKS:
+    for num_tokens in chunk_sizes(loaded.max_model_tokens):
         row = Row(sequence, num_tokens)
         step = build_step_input([row], BLOCK_SIZE, cache.null_block_id, loaded.device)
         logits_RV = model.forward(step, cache).logits_RV
@@ -81,4 +88,5 @@ def _chunked_logits(model: StepModel, loaded: LoadedModel) -> Tensor:
 
 def _token_ids(loaded: LoadedModel) -> Tensor:
     num_embeddings: int = loaded.network.get_input_embeddings().num_embeddings
-    return torch.arange(sum(CHUNKS), device=loaded.device) * 7 % (num_embeddings - 1)  # int64
+    num_tokens = sum(chunk_sizes(loaded.max_model_tokens))
+    return torch.arange(num_tokens, device=loaded.device) * 7 % (num_embeddings - 1)  # int64

@@ -42,8 +42,6 @@ class ModelWeights:
     norm_E: Tensor
     head: PackedWeight
     layers: Sequence[LayerWeights]
-    cosine: Tensor  # [P, D / 2] float32, times what the model scales them with
-    sine: Tensor
     num_heads: int
     num_kv_heads: int
     width: int
@@ -54,8 +52,7 @@ class ModelWeights:
     def __post_init__(self) -> None:
         assert self.width % 8 == 0 and self.width <= 256
         assert self.num_heads % self.num_kv_heads == 0
-        assert self.cosine.shape == self.sine.shape and self.cosine.shape[1] * 2 == self.width
-        tensors = [self.embedding_VE, self.norm_E, self.cosine, self.sine]
+        tensors = [self.embedding_VE, self.norm_E]
         for layer in self.layers:
             assert layer.gate_up.is_gated and layer.down.inner == layer.gate_up.num_outputs
             assert layer.qkv.columns == (self.num_heads + 2 * self.num_kv_heads) * self.width
@@ -73,9 +70,14 @@ class StepIndices:
     position_T: Tensor  # int64, rows of cosine and sine
     slot_T: Tensor  # int64, block_id * block_size + offset: where keys and values go
     sample_token_R: Tensor  # int64, places in [0, T)
+    cosine: Tensor  # [P, D / 2] float32, times what the model scales them with
+    sine: Tensor
     tables: StepTables
 
     def __post_init__(self) -> None:
+        assert self.cosine.shape == self.sine.shape
+        for table in (self.cosine, self.sine):
+            assert table.dtype == torch.float32 and table.is_contiguous()
         for tensor in (self.token_ids_T, self.position_T, self.slot_T, self.sample_token_R):
             assert tensor.dtype == torch.int64 and tensor.is_contiguous()
         assert self.token_ids_T.shape == self.position_T.shape == self.slot_T.shape
@@ -105,6 +107,7 @@ class LlamaForward:
         Afterwards the step's keys and values are in the cache.
         """
         self._check_ranges(step)
+        assert step.cosine.shape[1] * 2 == self._weights.width
         num_tokens, num_samples = len(step.token_ids_T), len(step.sample_token_R)
         logits_RV = torch.empty(num_samples, self._weights.head.columns)  # float32
         is_finite_T = torch.empty(num_tokens, dtype=torch.bool)
@@ -120,8 +123,8 @@ class LlamaForward:
             step.token_ids_T.data_ptr(),
             step.position_T.data_ptr(),
             step.slot_T.data_ptr(),
-            self._weights.cosine.data_ptr(),
-            self._weights.sine.data_ptr(),
+            step.cosine.data_ptr(),
+            step.sine.data_ptr(),
             tables.block_table_BM.data_ptr(),
             tables.first_B.data_ptr(),
             tables.count_B.data_ptr(),
@@ -145,7 +148,7 @@ class LlamaForward:
         num_blocks, block_size = self._caches[0][0].shape[:2]
         for index, end in (
             (step.token_ids_T, len(self._weights.embedding_VE)),
-            (step.position_T, len(self._weights.cosine)),
+            (step.position_T, len(step.cosine)),
             (step.slot_T, num_blocks * block_size),
             (step.sample_token_R, len(step.token_ids_T)),
         ):

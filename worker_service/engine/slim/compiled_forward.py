@@ -2,7 +2,7 @@
 
 Knows nothing of sequences, block ownership or sampling.
 
-E model width, D head width, P positions.
+E model width, D head width.
 """
 
 import weakref
@@ -23,8 +23,9 @@ from worker_service.engine.kernels.kernels import Kernels, StepTables
 from worker_service.engine.kernels.packing import PackedWeight, WeightKind
 from worker_service.engine.kv_cache import KVCache
 from worker_service.engine.model import Output
+from worker_service.engine.slim.rotary_table import RotaryTable
 from worker_service.engine.slim.shape import SlimShape
-from worker_service.engine.slim.weights import TakenLayer, take_ends, take_layers
+from worker_service.engine.slim.weights import TakenEnds, TakenLayer, take_ends, take_layers
 
 _HEAD_WIDTH_STEP, _MAX_HEAD_WIDTH = 8, 256  # what the kernels' attention takes
 
@@ -48,18 +49,29 @@ class CompiledSlimModel:
         self.logits_width = shape.vocabulary
         self.layers = shape.layer_shapes()
         self._kernels = kernels
-        self._weights = _pack(shape, network, _Packer(kernels, kind), max_model_tokens)
+        packer = _Packer(kernels, kind)
+        layers = [
+            _pack_layer(layer, window, packer)
+            for layer, window in zip(take_layers(network), shape.windows, strict=True)
+        ]
+        ends = take_ends(network)
+        self._weights = _pack(shape, layers, ends, packer)
+        self._rotary = RotaryTable(ends.rotary, shape.head_width, max_model_tokens)
+        self.bytes_per_position = self._rotary.bytes_per_position
         self._bound: tuple[weakref.ref[KVCache], LlamaForward] | None = None
 
     def forward(self, step: StepInput, cache: KVCache) -> Output:
         """Compute the step's tokens; their keys and values are in the cache afterwards."""
         spans = step.spans
+        cosine_PX, sine_PX = self._rotary.up_to(int(step.position_T.max()) + 1)
         logits_RV, is_finite_T = self._bind(cache).forward(
             StepIndices(
                 token_ids_T=step.token_ids_T,
                 position_T=step.position_T,
                 slot_T=step.slot_T,
                 sample_token_R=step.sample_token_R,
+                cosine=cosine_PX,
+                sine=sine_PX,
                 tables=StepTables(
                     block_table_BM=spans.block_table_BM,
                     first_B=spans.first_B,
@@ -96,20 +108,14 @@ class _Packer:
         return self.kernels.pack_gated(gate_IK, up_IK, kind=self.kind)
 
 
-def _pack(shape: SlimShape, network: Any, packer: _Packer, max_model_tokens: int) -> ModelWeights:
-    layers = [
-        _pack_layer(layer, window, packer)
-        for layer, window in zip(take_layers(network), shape.windows, strict=True)
-    ]
-    ends = take_ends(network)
-    cosine_PX, sine_PX = ends.rotary(torch.arange(max_model_tokens))  # int64
+def _pack(
+    shape: SlimShape, layers: list[LayerWeights], ends: TakenEnds, packer: _Packer
+) -> ModelWeights:
     return ModelWeights(
         embedding_VE=ends.embedding_VE.contiguous(),
         norm_E=ends.final_norm_E,
         head=packer.pack(ends.head_VE),
         layers=layers,
-        cosine=cosine_PX.contiguous(),
-        sine=sine_PX.contiguous(),
         num_heads=shape.num_heads,
         num_kv_heads=shape.num_kv_heads,
         width=shape.head_width,

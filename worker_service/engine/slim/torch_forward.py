@@ -28,6 +28,7 @@ class TorchSlimModel:
     """Takes the network's weights; does what PagedModel does, without transformers' modules."""
 
     path = "slim, torch's operators, reference attention"
+    bytes_per_position = 0
 
     def __init__(self, shape: SlimShape, network: Any) -> None:
         self._shape = shape

@@ -32,6 +32,17 @@ def test_a_share_of_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count_blocks(KVBudget(share=0.25), 10, most_useful=99, device="cpu") == 25
 
 
+def test_what_blocks_need_elsewhere_is_part_of_a_share_and_not_of_a_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1200)
+
+    shared = count_blocks(KVBudget(share=0.5), 10, most_useful=99, device="cpu", beside_bytes=2)
+    named = count_blocks(KVBudget(num_bytes=600), 10, most_useful=99, device="cpu", beside_bytes=2)
+
+    assert (shared, named) == (50, 60)
+
+
 def test_a_control_group_limit_lowers_what_is_free(tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("5000\n")
     (tmp_path / "memory.current").write_text("2000\n")

@@ -1,7 +1,9 @@
 """What is refused at load, each with one clear line, and what a fingerprint depends on."""
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ from transformers import (
 
 from shared.errors import ModelUnusable
 from worker_service.engine.engine import Engine, EngineConfig
-from worker_service.engine.model_folder import load_model
+from worker_service.engine.model_folder import first_line, load_model
 
 
 def load(folder: Path, dtype: str = "float32", device: str = "cpu") -> Engine:
@@ -97,9 +99,43 @@ def test_a_broken_generation_config(tmp_path: Path) -> None:
 
 
 def test_a_network_that_fails_when_it_runs(tmp_path: Path) -> None:
-    folder = tiny_model_dir(tmp_path, "gpt2", max_position_embeddings=8)  # less than is tried
+    folder = tiny_model_dir(tmp_path, "gpt2", max_position_embeddings=2)  # less than is tried
 
     assert refusal(folder).startswith("gpt2: does not run: IndexError")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_hidden_layers": 0}, "names no layers"),
+        ({"max_position_embeddings": 0}, "0 positions"),
+        ({"max_position_embeddings": -5}, "-5 positions"),
+        ({"rms_norm_eps": -1.0}, "no finite logits"),
+        ({"rms_norm_eps": "x"}, "rms_norm_eps.* expected"),
+    ],
+)
+def test_a_config_that_cannot_be(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    folder = tiny_model_dir(tmp_path)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    assert re.search(words, refusal(folder))
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("one\ntwo", "ValueError: one"),
+        (
+            "\n Validation of 'x' failed:\n   expected a float\n",
+            "ValueError: Validation of 'x' failed: expected a float",
+        ),
+        ("ends here:", "ValueError: ends here:"),
+        ("", "ValueError: no message"),
+    ],
+)
+def test_an_error_is_told_by_its_first_line_that_says_something(message: str, line: str) -> None:
+    assert first_line(ValueError(message)) == line
 
 
 def test_an_encoder_decoder_model(tmp_path: Path) -> None:

@@ -73,8 +73,6 @@ class Tiny:
             norm_E=self.plain["norm"],
             head=kernels.pack(self.plain["head"]),
             layers=[self.layer(kernels, index) for index in range(LAYERS)],
-            cosine=self.angle.cos(),
-            sine=self.angle.sin(),
             num_heads=H,
             num_kv_heads=K,
             width=D,
@@ -119,7 +117,7 @@ class Tiny:
         return x * angle.cos() + torch.cat((-right, left), -1) * angle.sin()
 
 
-def make_step(rows: list[Row]) -> StepIndices:
+def make_step(model: Tiny, rows: list[Row]) -> StepIndices:
     """Every row samples after its last token."""
     width = max(len(blocks) for blocks, _, _ in rows)
     table = torch.tensor([blocks + [0] * (width - len(blocks)) for blocks, _, _ in rows])
@@ -134,6 +132,8 @@ def make_step(rows: list[Row]) -> StepIndices:
         position_T=torch.cat(position),
         slot_T=torch.cat(slots),
         sample_token_R=count.cumsum(0) - 1,
+        cosine=model.angle.cos(),
+        sine=model.angle.sin(),
         tables=StepTables(
             block_table_BM=table.to(torch.int32),
             first_B=(count.cumsum(0) - count).to(torch.int32),
@@ -158,14 +158,16 @@ def test_whole_and_mixed_steps_give_the_logits_of_the_plain_layers(
     forward = model.bound(kernels)
     expected = model.logits(token_ids)
 
-    whole, is_finite = forward.forward(make_step([(BLOCKS_A, 0, token_ids)]))
+    whole, is_finite = forward.forward(make_step(model, [(BLOCKS_A, 0, token_ids)]))
 
     torch.testing.assert_close(whole[0], expected[-1], rtol=1e-4, atol=1e-4)
     assert is_finite.shape == (40,) and is_finite.all()
-    forward.forward(make_step([(BLOCKS_A, 0, token_ids[:17])]))
-    forward.forward(make_step([(BLOCKS_B, 0, token_ids[:23]), (BLOCKS_A, 17, token_ids[17:39])]))
+    forward.forward(make_step(model, [(BLOCKS_A, 0, token_ids[:17])]))
+    forward.forward(
+        make_step(model, [(BLOCKS_B, 0, token_ids[:23]), (BLOCKS_A, 17, token_ids[17:39])])
+    )
     mixed, _ = forward.forward(
-        make_step([(BLOCKS_B, 23, token_ids[23:24]), (BLOCKS_A, 39, token_ids[39:])])
+        make_step(model, [(BLOCKS_B, 23, token_ids[23:24]), (BLOCKS_A, 39, token_ids[39:])])
     )
     torch.testing.assert_close(mixed[0], expected[23], rtol=1e-4, atol=1e-4)
     assert torch.equal(mixed[1], whole[0])  # the same bits, chunked and in company
@@ -174,7 +176,8 @@ def test_whole_and_mixed_steps_give_the_logits_of_the_plain_layers(
 def test_threads_do_not_change_a_bit(
     kernels: Kernels, one_thread: Kernels, token_ids: Tensor
 ) -> None:
-    model, step = Tiny.random(), make_step([(BLOCKS_A, 0, token_ids)])
+    model = Tiny.random()
+    step = make_step(model, [(BLOCKS_A, 0, token_ids)])
 
     assert torch.equal(
         model.bound(kernels).forward(step)[0], model.bound(one_thread).forward(step)[0]
@@ -185,7 +188,7 @@ def test_a_token_that_comes_out_as_no_number_is_named(kernels: Kernels, token_id
     model = Tiny.random()
     bad_id = int(token_ids[5])
     model.plain["embedding"][bad_id, 0] = float("nan")
-    step = make_step([(BLOCKS_A, 0, token_ids), (BLOCKS_B, 0, token_ids[:5])])
+    step = make_step(model, [(BLOCKS_A, 0, token_ids), (BLOCKS_B, 0, token_ids[:5])])
 
     logits, is_finite = model.bound(kernels).forward(step)
 
