@@ -4,9 +4,13 @@ Knows nothing of planning: `scheduler_service.planning.strategies` acts on it.
 """
 
 import json
+import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
+from shared.checked_values import shown, shown_name
 from shared.errors import FieldViolation, InvalidRequest
 
 NAMES = ("continuous", "static", "dynamic")
@@ -18,6 +22,8 @@ MAX_LEVELS = 64  # priority levels with a queue policy of their own
 MAX_PRIORITY = 1000  # as requests may have
 MAX_POLICY_VALUE = 1_000_000_000
 WHOLE_PREFILL = -1  # as chunk_size: a prompt is never cut
+_LEVEL = re.compile(r"0|-?[1-9]\d{0,8}")
+_MAX_REPORTED = 20  # violations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +91,10 @@ class StrategySettings:
     def from_json(cls, text: str) -> Self:
         """Raises InvalidRequest: unknown fields, or settings that `check` refuses."""
         try:
-            values = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            values = json.loads(text, object_pairs_hook=_each_once)
+        except RecursionError:
+            raise InvalidRequest(FieldViolation("strategy", "nested too deeply")) from None
+        except ValueError as error:
             raise InvalidRequest(FieldViolation("strategy", f"not JSON: {error}")) from error
         if not isinstance(values, dict):
             raise InvalidRequest(FieldViolation("strategy", "not a JSON object"))
@@ -94,27 +102,18 @@ class StrategySettings:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        known = {f.name for f in fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise InvalidRequest(*(FieldViolation(name, "no such setting") for name in unknown))
+        """Raises InvalidRequest."""
+        _refuse_unknown(cls, values, "")
         values = dict(values)
-        try:
-            if "default_queue_policy" in values:
-                values["default_queue_policy"] = _policy(values["default_queue_policy"])
-            if "priority_queue_policy" in values:
-                values["priority_queue_policy"] = {
-                    int(level): _policy(policy)
-                    for level, policy in values["priority_queue_policy"].items()
-                }
-            if "preferred_batch_sizes" in values:
-                values["preferred_batch_sizes"] = tuple(values["preferred_batch_sizes"])
-            settings = cls(**values)
-            violations = tuple(_violations(settings))
-        except (TypeError, ValueError, AttributeError) as error:
-            raise InvalidRequest(FieldViolation("strategy", str(error))) from error
-        if violations:
-            raise InvalidRequest(*violations)
+        if "default_queue_policy" in values:
+            policy = values["default_queue_policy"]
+            values["default_queue_policy"] = _policy("default_queue_policy", policy)
+        if "priority_queue_policy" in values:
+            values["priority_queue_policy"] = _levels(values["priority_queue_policy"])
+        if "preferred_batch_sizes" in values:
+            values["preferred_batch_sizes"] = _sizes(values["preferred_batch_sizes"])
+        settings = cls(**values)
+        settings.check()
         return settings
 
     def check(self) -> None:
@@ -145,14 +144,51 @@ def _is_int_in(value: Any, low: int, high: int) -> bool:
     return type(value) is int and low <= value <= high
 
 
-def _policy(value: Any) -> QueuePolicy:
-    return value if isinstance(value, QueuePolicy) else QueuePolicy(**value)
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        raise InvalidRequest(FieldViolation(shown_name(twice), "is named twice"))
+    return values
+
+
+def _refuse_unknown(of: type, values: Iterable[str], prefix: str) -> None:
+    unknown = sorted(set(values) - {f.name for f in fields(of)})
+    if unknown:
+        names = [f"{prefix}{shown_name(name)}" for name in unknown[:_MAX_REPORTED]]
+        raise InvalidRequest(*(FieldViolation(name, "no such setting") for name in names))
+
+
+def _policy(name: str, value: Any) -> QueuePolicy:
+    if isinstance(value, QueuePolicy):
+        return value
+    if not isinstance(value, dict):
+        raise InvalidRequest(FieldViolation(name, f"must be a JSON object, got {shown(value)}"))
+    _refuse_unknown(QueuePolicy, value, f"{name}.")
+    return QueuePolicy(**value)
+
+
+def _levels(value: Any) -> dict[int, QueuePolicy]:
+    name = "priority_queue_policy"
+    if not isinstance(value, dict):
+        problem = f"must be a JSON object of policies by priority, got {shown(value)}"
+        raise InvalidRequest(FieldViolation(name, problem))
+    if bad := [level for level in value if not _LEVEL.fullmatch(str(level))]:
+        raise InvalidRequest(FieldViolation(f"{name}[{shown_name(bad[0])}]", "no such priority"))
+    return {int(level): _policy(f"{name}[{level}]", policy) for level, policy in value.items()}
+
+
+def _sizes(value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        problem = f"must be a list of batch sizes, got {shown(value)}"
+        raise InvalidRequest(FieldViolation("preferred_batch_sizes", problem))
+    return tuple(value)
 
 
 def _violations(settings: StrategySettings) -> list[FieldViolation]:
     if settings.name not in NAMES:
         known = ", ".join(NAMES)
-        return [FieldViolation("name", f"{settings.name!r} is none of: {known}")]
+        return [FieldViolation("name", f"{shown(settings.name)} is none of: {known}")]
     found = [
         FieldViolation(f.name, f"has no effect with {settings.name}")
         for f in fields(settings)
@@ -160,6 +196,8 @@ def _violations(settings: StrategySettings) -> list[FieldViolation]:
         and getattr(settings, f.name) != getattr(StrategySettings(name=settings.name), f.name)
     ]
     found += _range_violations(settings)
+    if found:
+        return found  # what follows compares numbers
     found += _dynamic_violations(settings) if settings.name == "dynamic" else []
     size = settings.largest_batch
     if settings.max_sequences is not None and size > settings.max_sequences:
@@ -179,14 +217,14 @@ def _range_violations(settings: StrategySettings) -> list[FieldViolation]:
         ("max_queue_delay_ms", 0, 86_400_000),
     )
     found = [
-        FieldViolation(name, f"must be in [{low}, {high}], got {getattr(settings, name)!r}")
+        FieldViolation(name, f"must be in [{low}, {high}], got {shown(getattr(settings, name))}")
         for name, low, high in bounds
         if not _is_int_in(getattr(settings, name), low, high)
         and (name not in _OPTIONAL or getattr(settings, name) is not None)
     ]
     choices = (("release", RELEASES), ("admission", ADMISSIONS))
     found += [
-        FieldViolation(name, f"{getattr(settings, name)!r} is none of: {', '.join(known)}")
+        FieldViolation(name, f"{shown(getattr(settings, name))} is none of: {', '.join(known)}")
         for name, known in choices
         if getattr(settings, name) not in known
     ]
@@ -196,14 +234,15 @@ def _range_violations(settings: StrategySettings) -> list[FieldViolation]:
 def _dynamic_violations(settings: StrategySettings) -> list[FieldViolation]:
     found = []
     sizes = settings.preferred_batch_sizes
-    if any(type(size) is not int or not 1 <= size <= settings.max_batch_size for size in sizes):
-        bound = f"sizes must be in [1, max_batch_size = {settings.max_batch_size}], got {sizes}"
-        found.append(FieldViolation("preferred_batch_sizes", bound))
+    if not all(_is_int_in(size, 1, settings.max_batch_size) for size in sizes):
+        most = f"max_batch_size = {settings.max_batch_size}"
+        problem = f"sizes must be in [1, {most}], got {shown(list(sizes))}"
+        found.append(FieldViolation("preferred_batch_sizes", problem))
+    elif len(set(sizes)) != len(sizes):
+        found.append(FieldViolation("preferred_batch_sizes", "names a size twice"))
     if settings.preserve_ordering and settings.release == "stream":
         # tokens of one batch reach their clients as they come: there is no order to preserve
         found.append(FieldViolation("preserve_ordering", "has no effect with release = stream"))
-    if len(set(sizes)) != len(sizes):
-        found.append(FieldViolation("preferred_batch_sizes", "names a size twice"))
     if type(settings.preserve_ordering) is not bool:
         found.append(FieldViolation("preserve_ordering", "must be true or false"))
     return found + _queue_violations(settings)
@@ -232,7 +271,7 @@ def _policy_violations(name: str, policy: QueuePolicy) -> list[FieldViolation]:
     for part in ("default_timeout_ms", "max_queue_size"):
         value = getattr(policy, part)
         if not _is_int_in(value, 0, MAX_POLICY_VALUE):
-            problem = f"must be in [0, {MAX_POLICY_VALUE}], got {value!r}"
+            problem = f"must be in [0, {MAX_POLICY_VALUE}], got {shown(value)}"
             found.append(FieldViolation(f"{name}.{part}", problem))
     if type(policy.allow_timeout_override) is not bool:
         found.append(FieldViolation(f"{name}.allow_timeout_override", "must be true or false"))
