@@ -43,6 +43,10 @@ proto: $(DEV_SET) ## regenerate shared/pb from proto/
 bench: $(RUN_SET) ## quick guards: steps, plans and commits beside what limits them
 	@$(BIN)/python -m bench
 
+.PHONY: bench-peers
+bench-peers: $(RUN_SET) ## us against vLLM, llama.cpp, OpenVINO, transformers: within 90 minutes, resumes
+	@$(BIN)/python -m bench.peers --minutes 85
+
 SEEDS ?= 1000
 FIRST ?= 0
 simulate: $(DEV_SET) ## SEEDS=10000: that many seeded histories of kills, stops, partitions and losses
@@ -82,10 +86,6 @@ $(RUN_SET): | .venv/bin/python
 $(DEV_SET): $(RUN_SET)
 	@echo "installing requirements-dev.txt"
 	@$(call install,requirements-dev.txt) && rm -f .venv/.dev-* && touch $@
-
-.PHONY: bench-peers
-bench-peers: $(RUN_SET) ## us against vLLM, llama.cpp, OpenVINO, transformers: within 90 minutes, resumes
-	@$(BIN)/python -m bench.peers --minutes 85 --docs docs/benchmarks.md
 
 .PHONY: test-compose
 test-compose: $(DEV_SET) ## the compose stack in real containers; skips where no Docker engine can run

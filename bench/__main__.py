@@ -4,6 +4,7 @@ Exits with 1 if a plan for a large batch takes longer than its limit, or if a ho
 half of its stored gain (`guards`).
 """
 
+import argparse
 import os
 import sys
 
@@ -20,6 +21,7 @@ PLAN_LIMIT_MS = 2.0  # 256 running, window 64, 1,000 queued
 
 
 def main() -> int:
+    is_to_be_stored = _arguments().store
     notes = Console(stderr=True)
     table = Table(title=f"Quick guards, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     for head in ("what", "ms", "against", "ms", "ratio"):
@@ -45,7 +47,7 @@ def main() -> int:
     gains = [Gain(row.name, row.step_ms, row.reference_ms) for row in steps]
     gains.append(Gain("plan, against a decode step of 32", largest.median_ms, decode_ms))
     gains.append(Gain("commit, against a decode step of 32", commit.commit_ms, decode_ms))
-    if "--store" in sys.argv[1:]:
+    if is_to_be_stored:
         guards.write(gains)
         return 0
     lost = guards.losses(gains, guards.read())
@@ -55,6 +57,16 @@ def main() -> int:
         print(f"error: a plan took {largest.median_ms:.2f} ms", file=sys.stderr)
         return 1
     return 1 if lost else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "--store",
+        action="store_true",
+        help="write this run's ratios over those of bench/ratios.json, which the guards compare with",
+    )
+    return parser.parse_args()
 
 
 def _add(table: Table, name: str, ms: float, against: str, against_ms: float) -> None:

@@ -7,6 +7,7 @@ anyscale/llm-continuous-batching-benchmarks): OPT-13B on one A100-40GB, 1,000 re
 batch-local one ends with its own longest. They counted prompt tokens as throughput.
 """
 
+import argparse
 import sys
 from dataclasses import replace
 
@@ -49,6 +50,7 @@ def seconds(requests: list[WorkRequest], settings: StrategySettings) -> float:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     table = Table(
         "cap",
         "mean out",

@@ -5,6 +5,7 @@ every weight matrix of the model, by torch's own kernels: the arithmetic that no
 The least of several times is given: a busy neighbour makes the others its own.
 """
 
+import argparse
 import itertools
 import random
 import time
@@ -152,6 +153,7 @@ def _time_ms(work: Callable[[], None]) -> float:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     from tokentide.models import packaged_model_dir
 
     for row in measure(packaged_model_dir()):

@@ -3,6 +3,7 @@
 Processor time beside wall time: a busy neighbour makes the latter's p99 its own.
 """
 
+import argparse
 import gc
 import time
 from collections.abc import Iterator
@@ -89,6 +90,7 @@ def _time(name: str, snapshot: Snapshot) -> Row:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     for row in measure():
         times = f"median {row.median_ms:.3f} ms, p99 {row.p99_ms:.3f} ms, of processor time"
         print(f"plan_step: {row.name:<52} {times} {row.cpu_p99_ms:.3f} ms")

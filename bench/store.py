@@ -3,6 +3,7 @@
 `python -m bench.store`; `measure()` gives the row. Every write is on disk before it is answered.
 """
 
+import argparse
 import asyncio
 import secrets
 import tempfile
@@ -75,6 +76,7 @@ def _row(record: RunningRecord, index: int) -> CommitRow:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     row = measure()
     print(f"commit of {NUM_ROWS} rows: {row.commit_ms:.2f} ms, a bare SET {row.set_ms:.2f} ms")
 

@@ -12,19 +12,14 @@ import typer
 from tokentide.commands import flags, simulator_commands
 from tokentide.commands.advise import advise
 from tokentide.commands.errors import run_command
+from tokentide.commands.plain_app import plain_app
 from tokentide.commands.quarantine_app import quarantine_app
 from tokentide.commands.strategy_app import strategy_app
 
 # For commands that parse their own arguments: all of them are handed on, --help too.
 HAND_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-app = typer.Typer(
-    name="tokentide",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+app = plain_app(name="tokentide")
 model_app = typer.Typer(help="Model folders: the packaged one, GGUF files.", no_args_is_help=True)
 app.add_typer(model_app, name="model")
 app.add_typer(strategy_app, name="strategy")

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.peers.code import code_version
 from bench.peers.measure import Running, measure
-from bench.peers.plan import Measurement, arrival_rate, measurements
+from bench.peers.plan import OURS, Measurement, arrival_rate, measurements
 from bench.peers.roofline import Machine, ModelSize, limit_tokens_per_s, measure_machine
 from bench.peers.rows import MACHINE, Key, Row, append_row, read_rows
 from bench.peers.system import System, Unavailable
@@ -44,11 +45,12 @@ class Outcome:
     unavailable: dict[str, str] = field(default_factory=dict)  # system: why
     num_missing: int = 0
     machine: Machine | None = None
+    code: str = ""  # ours, as it is now
 
 
 async def run(options: Options, progress: Progress) -> Outcome:
     cpu = str(machine_facts()["cpu"])
-    outcome = Outcome(rows=read_rows(options.rows_path, cpu))
+    outcome = Outcome(rows=read_rows(options.rows_path, cpu), code=code_version())
     systems = await prepare(options, outcome, progress.say)
     deadline_s = time.monotonic() + options.minutes * 60
     wanted = list(
@@ -153,7 +155,8 @@ class Work:
 
     def _keep(self, key: Key, figures: dict[str, Any], error: str) -> None:
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        row = Row(key=key, cpu=self._cpu, at=at, figures=figures, error=error)
+        code = self._outcome.code if key.system == OURS else ""
+        row = Row(key=key, cpu=self._cpu, at=at, figures=figures, error=error, code=code)
         self._outcome.rows[key] = row
         append_row(self._options.rows_path, row)
 

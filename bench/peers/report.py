@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from bench.peers.driver import Outcome
-from bench.peers.rows import MAX_FOREIGN_SHARE, Row
+from bench.peers.plan import OURS
+from bench.peers.rows import MACHINE, MAX_FOREIGN_SHARE, Row
 from bench.peers.system import THREADS, System
 from bench.peers.table import Grid, agreement_grid, long_grid, main_grid, markdown
 from tokentide.bench.target import machine_facts
@@ -14,7 +15,7 @@ def document(outcome: Outcome, systems: Sequence[System]) -> tuple[str, list[Gri
     measured = {row.key.system for row in rows if row.is_good}
     names = [system.name for system in systems if system.name in measured]
     grids = [
-        main_grid(rows, names, outcome.limits),
+        main_grid(rows, names, outcome.limits, read_range(rows)),
         long_grid(rows),
         agreement_grid(rows, names),
     ]
@@ -45,7 +46,27 @@ def _intro(outcome: Outcome, rows: Sequence[Row]) -> str:
             f"**{disturbed} of {len(rows)} runs had other processes beside them (over {share} of the "
             "cores): `python -m bench.peers --quiet-only` measures these again.**"
         )
+    if stale := stale_text(outcome):
+        lines.append(f"**{stale}**")
     return "\n".join(lines)
+
+
+def stale_text(outcome: Outcome) -> str:
+    """Kept rows of ours that other code made; empty if there are none."""
+    ours = [row for row in outcome.rows.values() if row.key.system == OURS and row.is_good]
+    num_stale = sum(row.code != outcome.code for row in ours)
+    if not num_stale:
+        return ""
+    return (
+        f"{num_stale} of {len(ours)} rows of ours are of other code than today's {outcome.code}: "
+        "`python -m bench.peers --again ours` measures them anew."
+    )
+
+
+def read_range(rows: Sequence[Row]) -> tuple[float, float] | None:
+    """Least and most GB/s that memory gave, once a repeat."""
+    found = [row.figures["read_bytes_per_s"] / 1e9 for row in rows if row.key.system == MACHINE]
+    return (min(found), max(found)) if found else None
 
 
 def _differences(systems: Sequence[System], outcome: Outcome) -> str:

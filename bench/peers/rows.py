@@ -30,6 +30,7 @@ class Row:
     at: str = ""  # when it ended, UTC
     figures: dict[str, Any] = field(default_factory=dict)
     error: str = ""  # why there are none
+    code: str = ""  # checksum of our code, of a row of ours; empty: not known
 
     @property
     def is_good(self) -> bool:
@@ -68,11 +69,15 @@ def append_row(path: Path, row: Row) -> None:
 
 
 def forget(path: Path, systems: Collection[str]) -> None:
-    """Takes out all rows of these systems; `all` takes out every row, the rate of arrivals too."""
-    if not path.exists():
+    """Takes out all rows of these systems; `all` takes out every row, the rate of arrivals too.
+
+    The file is replaced as a whole: a kill in between loses nothing."""
+    if not systems or not path.exists():
         return
     kept = [line for line in path.read_text().splitlines() if not _is_of(line, systems)]
-    path.write_text("".join(f"{line}\n" for line in kept))
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_text("".join(f"{line}\n" for line in kept))
+    fresh.replace(path)
 
 
 def of_workload(rows: Iterable[Row], workload: str) -> Sequence[Row]:

@@ -105,8 +105,20 @@ def front(found: Sequence[Point]) -> list[Point]:
     return [point for point in found if not any(dominates(other, point) for other in found)]
 
 
-def agreement(rows: Iterable[Row], system: str) -> int | None:
-    """Least number of first output tokens equal to ours, over all workloads and repeats of both."""
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Of one run with ours: first output tokens before the first other one."""
+
+    num_equal: int
+    num_compared: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.num_equal == self.num_compared
+
+
+def agreement(rows: Iterable[Row], system: str) -> list[Agreement]:
+    """Of every run, over all workloads and repeats of both; none without one of ours."""
     ours: dict[tuple[str, int], list[int]] = {}
     theirs: list[tuple[tuple[str, int], list[int]]] = []
     for row in rows:
@@ -116,8 +128,11 @@ def agreement(rows: Iterable[Row], system: str) -> int | None:
             ours[place] = tokens
         if tokens and row.key.system == system:
             theirs.append((place, tokens))
-    lengths = [_num_equal(tokens, ours[place]) for place, tokens in theirs if place in ours]
-    return min(lengths, default=None)
+    return [
+        Agreement(_num_equal(tokens, ours[place]), min(len(tokens), len(ours[place])))
+        for place, tokens in theirs
+        if place in ours
+    ]
 
 
 def _num_equal(some: Sequence[int], others: Sequence[int]) -> int:

@@ -31,8 +31,8 @@ def _latency(label: str, *path: str, factor: float = 1.0, decimals: int = 1) -> 
 
 METRICS: tuple[Metric, ...] = (
     *(Metric(name, "tokens/s", RATE) for name in ("one", "32", "64", "prefix")),
-    _latency("TTFT p50, s", "ttft", "p50"),
-    _latency("TTFT p90, s", "ttft", "p90"),
+    _latency("TTFT p50, ms", "ttft", "p50", factor=1e3, decimals=0),
+    _latency("TTFT p90, ms", "ttft", "p90", factor=1e3, decimals=0),
     _latency("ITL p50, ms", "itl", "p50", factor=1e3, decimals=0),
     _latency("ITL p99, ms", "itl", "p99", factor=1e3, decimals=0),
     _latency("end to end p50, s", "end_to_end", "p50"),
@@ -47,8 +47,13 @@ class Grid:
     notes: Sequence[str] = field(default_factory=tuple)
 
 
-def main_grid(rows: Sequence[Row], systems: Sequence[str], limits: Mapping[str, float]) -> Grid:
-    """`limits`: tokens/s by workload."""
+def main_grid(
+    rows: Sequence[Row],
+    systems: Sequence[str],
+    limits: Mapping[str, float],
+    read_gb_per_s: tuple[float, float] | None = None,
+) -> Grid:
+    """`limits`: tokens/s by workload; `read_gb_per_s`: the range of the memory's speed over the repeats."""
     heads = ("workload", "figure", *systems, "best peer", "ours/best", "limit", "ours/limit")
     lines = []
     for metric in METRICS:
@@ -56,11 +61,18 @@ def main_grid(rows: Sequence[Row], systems: Sequence[str], limits: Mapping[str, 
         if found:
             limit = None if metric.is_less_better else limits.get(metric.workload)
             lines.append(_line(metric, found, systems, limit))
-    notes = (
+    notes = [
         "median (least-greatest); *: a quarter of the workload, once, so not a best peer",
         "ours/best above 1 means ours is better, for times too; @N: step tokens, where swept",
-        "limit: by roofline, measured in the same run, attention left out",
-    )
+        "limit: by roofline, from the median of what memory and products gave, measured once a repeat; "
+        "attention left out",
+    ]
+    if read_gb_per_s is not None:
+        low, high = read_gb_per_s
+        notes.append(
+            f"above 100 % of it: memory was faster in that minute than when it was measured "
+            f"({low:.0f}-{high:.0f} GB/s)"
+        )
     return Grid("Generated tokens/s and latencies, float32, two threads each", heads, lines, notes)
 
 
@@ -87,17 +99,33 @@ def agreement_grid(rows: Sequence[Row], systems: Iterable[str]) -> Grid:
     """Do all compute the same? Near-ties of the logits may part greedy outputs."""
     lines = []
     for system in systems:
-        least = agreement(rows, system)
-        if system != OURS and least is not None:
-            lines.append((system, str(least)))
-    heads = ("system", "tokens equal to ours, least of all runs")
-    return Grid("First output tokens of each run's first request", heads, lines)
+        found = agreement(rows, system)
+        if system != OURS and found:
+            num_whole = sum(each.is_whole for each in found)
+            least = min(found, key=lambda each: each.num_equal / each.num_compared)
+            lines.append(
+                (
+                    system,
+                    f"{num_whole} of {len(found)}",
+                    f"{least.num_equal} of {least.num_compared}",
+                )
+            )
+    heads = (
+        "system",
+        "runs with all of them equal to ours",
+        "tokens before the first other one, at worst",
+    )
+    notes = (
+        "random prompts leave the model undecided: often two logits are nearly equal, rounding parts them, "
+        "and everything after differs",
+    )
+    return Grid("First output tokens of each run's first request", heads, lines, notes)
 
 
 def rich_table(grid: Grid) -> Table:
     table = Table(title=grid.title, caption="\n".join(grid.notes) or None)
     for number, head in enumerate(grid.heads):
-        table.add_column(head, justify="left" if number == 0 else "right")
+        table.add_column(head, justify="left" if number == 0 else "right", overflow="fold")
     for line in grid.lines:
         table.add_row(*line)
     return table
@@ -110,13 +138,14 @@ def markdown(grid: Grid) -> str:
 
 
 def write_section(path: Path, text: str) -> None:
-    """Between the markers; they are put at the end of a file that has none."""
-    old = path.read_text() if path.exists() else "# Benchmarks\n"
+    """Between the markers, or into a new file. Raises ValueError for a file that has none."""
     section = f"{BEGIN}\n{text.strip()}\n{END}"
-    before, begin, rest = old.partition(BEGIN)
-    if not begin:
-        path.write_text(f"{old.rstrip()}\n\n{section}\n")
+    if not path.exists():
+        path.write_text(f"# Benchmarks\n\n{section}\n")
         return
+    before, begin, rest = path.read_text().partition(BEGIN)
+    if not begin:
+        raise ValueError(f"{path} has no line {BEGIN}: where would the figures go?")
     _, end, after = rest.partition(END)
     if not end:
         raise ValueError(f"{path}: {BEGIN} without {END}")

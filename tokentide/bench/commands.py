@@ -6,11 +6,10 @@
 from dataclasses import fields
 from pathlib import Path
 
-import typer
-
 from tokentide.bench import flags, strategy_commands
+from tokentide.commands.plain_app import plain_app
 
-app = typer.Typer(help="Measure a stack.", no_args_is_help=True)
+app = plain_app(help="Measure a stack.")
 app.command()(strategy_commands.compare)
 app.command()(strategy_commands.knee)
 app.command()(strategy_commands.timeline)

@@ -13,6 +13,7 @@ from rich.console import Console, RenderableType
 
 from shared.errors import ServingError
 from tokentide.bench.live_progress import LiveProgress
+from tokentide.commands.errors import port_hint
 from tokentide.commands.interrupts import run_until_stopped
 from tokentide.errors import TokentideError
 
@@ -42,8 +43,11 @@ def one_line_errors() -> Iterator[None]:
         with _first_alone():
             yield
     except grpc.aio.AioRpcError as error:
-        _fail(f"{error.code().name}: {error.details()}")
-    except (ServingError, TokentideError, ValueError, TimeoutError, OSError) as error:
+        code = error.code().name
+        _fail(f"{code}: {error.details()}{port_hint(code)}")
+    except TokentideError as error:
+        _fail(f"{error}{port_hint(error.code)}")
+    except (ServingError, ValueError, TimeoutError, OSError) as error:
         _fail(str(error) or type(error).__name__)
 
 

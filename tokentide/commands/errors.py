@@ -4,9 +4,13 @@ import sys
 from collections.abc import Callable
 
 from shared.errors import ServingError, SettingError, StoreRefused
+from tokentide.commands.flags import CLIENT_ENDPOINT, OPERATIONS_ENDPOINT
 
 USAGE = 2  # as command lines have it
 FAILED = 1
+NO_ARGUMENTS = (
+    "NoArgsIsHelpError"  # the argument parser's, whose message is the help: no error of anybody's
+)
 
 
 class CommandError(ServingError):
@@ -23,11 +27,24 @@ def run_command(command: Callable[[], int]) -> int:
         sys.stdout = None  # the reader has gone; there is nobody to flush to
         return 141
     except Exception as error:
+        if type(error).__name__ == NO_ARGUMENTS:
+            print(error, file=sys.stderr)
+            return USAGE
         message, status = _told(error)
         if message is None:
             raise
         print(f"error: {message}", file=sys.stderr)
         return status
+
+
+def port_hint(code: str) -> str:
+    """For a call that the other side does not know: most often it came to the wrong port."""
+    if code != "UNIMPLEMENTED":
+        return ""
+    return (
+        f" (the wrong port? a scheduler has one for clients, as {CLIENT_ENDPOINT}, and one for operators, "
+        f"as {OPERATIONS_ENDPOINT})"
+    )
 
 
 def _told(error: Exception) -> tuple[str | None, int]:
@@ -46,7 +63,7 @@ def _told_by_client(error: Exception) -> str | None:
     from tokentide.resume import OutputDiffers, StreamBroken  # noqa: PLC0415
 
     if isinstance(error, TokentideError):
-        return " ".join(str(error).split())
+        return " ".join(f"{error}{port_hint(error.code)}".split())
     if isinstance(error, StreamBroken):
         return f"the stream broke and could not be resumed: {error}"
     if isinstance(error, OutputDiffers):

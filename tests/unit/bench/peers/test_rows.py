@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from bench.peers.rows import Key, Row, append_row, forget, read_rows
 
 CPU = "a processor"
@@ -76,6 +78,33 @@ def test_forgetting_all_leaves_nothing(tmp_path: Path) -> None:
     forget(path, ["all"])
 
     assert read_rows(path, CPU) == {}
+
+
+def test_rows_of_a_time_before_code_was_noted_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    append_row(path, make_row(code="abc"))
+    path.write_text(path.read_text().replace(', "code": "abc"', ""))
+
+    (row,) = read_rows(path, CPU).values()
+
+    assert row.code == ""
+
+
+def test_a_kill_while_rows_are_forgotten_loses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    append_row(path, make_row("ours"))
+    append_row(path, make_row("llama"))
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        forget(path, ["ours"])
+
+    assert len(read_rows(path, CPU)) == 2
 
 
 def test_forgetting_nobody_changes_nothing(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from bench.peers.rows import Key, Row
 from bench.peers.summary import (
     HELD_BACK,
+    Agreement,
     Metric,
     Point,
     agreement,
@@ -108,7 +109,7 @@ def test_the_front_keeps_what_nothing_dominates() -> None:
     assert front([fast, calm, bad]) == [fast, calm]
 
 
-def test_agreement_is_the_least_common_beginning_with_ours() -> None:
+def test_agreement_is_the_common_beginning_with_ours_of_each_run() -> None:
     rows = [
         make_row("ours", 0, first_tokens=[1, 2, 3, 4]),
         make_row("ours", 1, first_tokens=[5, 6, 7, 8]),
@@ -116,7 +117,7 @@ def test_agreement_is_the_least_common_beginning_with_ours() -> None:
         make_row("llama", 1, first_tokens=[5, 6, 9, 8]),
     ]
 
-    assert agreement(rows, "llama") == 2
+    assert agreement(rows, "llama") == [Agreement(4, 4), Agreement(2, 4)]
 
 
 def test_a_token_held_back_agrees_with_any() -> None:
@@ -125,8 +126,9 @@ def test_a_token_held_back_agrees_with_any() -> None:
         make_row("llama", first_tokens=[1, HELD_BACK, 3]),
     ]
 
-    assert agreement(rows, "llama") == 3
+    (found,) = agreement(rows, "llama")
+    assert found.is_whole
 
 
 def test_without_a_run_of_ours_there_is_no_agreement() -> None:
-    assert agreement([make_row("llama", first_tokens=[1])], "llama") is None
+    assert agreement([make_row("llama", first_tokens=[1])], "llama") == []

@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from bench.peers.rows import Key, Row
-from bench.peers.table import BEGIN, END, long_grid, main_grid, markdown, write_section
+from bench.peers.table import (
+    BEGIN,
+    END,
+    agreement_grid,
+    long_grid,
+    main_grid,
+    markdown,
+    write_section,
+)
 
 
 def make_row(workload: str, system: str, step_tokens: int = 512, **figures: Any) -> Row:
@@ -78,13 +86,50 @@ def test_a_section_replaces_the_one_before(tmp_path: Path) -> None:
     assert path.read_text() == f"# Title\n\n{BEGIN}\nnew\n{END}\n\nmore\n"
 
 
-def test_a_file_without_markers_gets_the_section_at_its_end(tmp_path: Path) -> None:
+def test_a_file_without_markers_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "benchmarks.md"
     path.write_text("# Title\n\ntext\n")
 
+    with pytest.raises(ValueError, match="has no line"):
+        write_section(path, "new")
+
+    assert path.read_text() == "# Title\n\ntext\n"
+
+
+def test_a_file_that_is_not_there_is_made_and_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "new.md"
+
+    write_section(path, "old")
     write_section(path, "new")
 
-    assert path.read_text() == f"# Title\n\ntext\n\n{BEGIN}\nnew\n{END}\n"
+    assert path.read_text() == f"# Benchmarks\n\n{BEGIN}\nnew\n{END}\n"
+
+
+def test_agreement_says_in_how_many_runs_all_was_equal() -> None:
+    rows = [
+        make_row("one", "ours", first_tokens=[1, 2, 3, 4]),
+        make_row("32", "ours", first_tokens=[1, 2, 3, 4]),
+        make_row("one", "vllm", first_tokens=[1, 2, 3, 4]),
+        make_row("32", "vllm", first_tokens=[1, 2, 9, 4]),
+    ]
+
+    grid = agreement_grid(rows, ["ours", "vllm", "llama"])
+
+    assert grid.lines == [("vllm", "1 of 2", "2 of 4")]
+
+
+def test_more_than_the_limit_is_explained_by_the_memorys_range() -> None:
+    rows = [make_row("one", "ours", tokens_per_s=20.0)]
+
+    assert any("43-72 GB/s" in note for note in main_grid(rows, ["ours"], {}, (43.2, 72.4)).notes)
+
+
+def test_a_short_time_is_told_in_milliseconds() -> None:
+    rows = [make_row("poisson", "ours", latency_s={"ttft": {"p50": 0.1837}})]
+
+    (line,) = main_grid(rows, ["ours"], {}).lines
+
+    assert line[1:3] == ("TTFT p50, ms", "184")
 
 
 def test_a_beginning_without_an_end_is_refused(tmp_path: Path) -> None:
