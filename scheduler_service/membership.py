@@ -58,7 +58,9 @@ class SeenWorker:
     port: WorkerPort
     description: WorkerDescription
     stats: WorkerStats
-    driver: Driver | None = None
+    driver: Driver | None = None  # ours
+    last_driver: str = ""  # the replica that drove it when last heard
+    undriven_since_s: float | None = None
 
 
 class Membership:
@@ -173,24 +175,16 @@ class Membership:
         description = await self._meet(port)
         watching = port.watch_stats(self._settings.stats_interval_s)
         driving: asyncio.Task[None] | None = None
-        undriven_s: float | None = None
-        last_driver = ""
         try:
             async for stats in _until_silent(watching, self._settings.worker_silence_s):
                 if stats.incarnation != description.incarnation:
                     raise WorkerLost("it has a new incarnation")
                 seen = self._see(port, description, stats)
-                now_s = asyncio.get_running_loop().time()
                 if driving is not None and driving.done():
-                    driving = undriven_s = None
+                    driving = seen.undriven_since_s = None
                 if driving is not None:
                     self._yield_to_preferred(seen)
-                    continue
-                last_driver = stats.driver or last_driver
-                undriven_s = None if stats.driver else (undriven_s or now_s)
-                if undriven_s is None:
-                    continue
-                if self._may_take(description, now_s - undriven_s, last_driver):
+                elif self._should_take(seen):
                     driving = asyncio.create_task(self._drive(seen))
         finally:
             self.workers.pop(port.address, None)
@@ -212,15 +206,21 @@ class Membership:
         seen.stats = stats
         return seen
 
-    def _may_take(
-        self, description: WorkerDescription, undriven_s: float, last_driver: str
-    ) -> bool:
+    def _should_take(self, seen: SeenWorker) -> bool:
+        """Once nobody drives it and it is this replica's turn."""
+        now_s = asyncio.get_running_loop().time()
+        lost_by, seen.last_driver = seen.last_driver, seen.stats.driver
+        if seen.stats.driver:
+            seen.undriven_since_s = None
+            return False
+        if seen.undriven_since_s is None:
+            seen.undriven_since_s = now_s
+            self._beats.doubt(lost_by, now_s)
         if self._is_draining:
             return False
-        # Whoever has just lost it is not waited for, though its beat may have been heard a moment ago.
-        candidates = [r for r in self.live_replicas() if r == self._replica_id or r != last_driver]
-        rank = driver_ranking(candidates, description.incarnation).index(self._replica_id)
-        return undriven_s >= rank * self._settings.takeover_delay_s
+        ranking = driver_ranking(self.live_replicas(), seen.description.incarnation)
+        rank = ranking.index(self._replica_id)
+        return now_s - seen.undriven_since_s >= rank * self._settings.takeover_delay_s
 
     def _yield_to_preferred(self, seen: SeenWorker) -> None:
         preferred = driver_ranking(self.live_replicas(), seen.description.incarnation)[0]

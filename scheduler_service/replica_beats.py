@@ -36,6 +36,12 @@ class ReplicaBeats:
         for replica_id in set(self._beats) - set(beats):
             del self._beats[replica_id]
 
+    def doubt(self, replica_id: str, now_s: float) -> None:
+        """It has just lost a worker: not alive until its beat moves again."""
+        if replica_id in self._beats:
+            beat, _, first_s = self._beats[replica_id]
+            self._beats[replica_id] = (beat, now_s - self._silence_s, first_s)
+
     def live(self, now_s: float) -> list[str]:
         live = {r for r, (_, at_s, _) in self._beats.items() if now_s - at_s < self._silence_s}
         return sorted(live | {self._own_id})

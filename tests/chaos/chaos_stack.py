@@ -23,6 +23,8 @@ from tokentide.store_process import StoreProcess
 CRASHING = (sys.executable, "-P", str(Path(__file__).with_name("crashing.py")))
 NUM_SCHEDULERS, NUM_WORKERS = 3, 2
 RESTART_S = 60.0
+SERVE_S = 5.0
+DYING_S = 0.05  # until the system has said that a killed child is dead
 MAX_MODEL_TOKENS = 4096
 
 
@@ -86,13 +88,23 @@ class ChaosStack:
     async def wait_whole(self) -> None:
         """Until all live, each scheduler serves and each worker is driven."""
         await self.restart_dead()
-        await asyncio.gather(*(wait_serving(endpoint) for endpoint in self.stack.endpoints))
+        while not await self._all_serve():
+            await self.restart_dead()  # one was still dying
         for worker in self.stack.workers:
             while await self.driver_of(worker) is None:
                 await asyncio.sleep(0.05)
 
+    async def _all_serve(self) -> bool:
+        try:
+            async with asyncio.timeout(SERVE_S):
+                await asyncio.gather(*(wait_serving(endpoint) for endpoint in self.stack.endpoints))
+        except TimeoutError:
+            return False
+        return True
+
     async def restart_dead(self) -> float | None:
         """When the store came back, by the loop's clock, if it was one of them."""
+        await asyncio.sleep(DYING_S)
         store_back_s = None
         if self.store.exit_status is not None:
             await self.store.restart(RESTART_S)
