@@ -10,22 +10,12 @@ from shared.profiles import load_profile
 from worker_service.__main__ import STOP_GRACE_S
 from worker_service.config import WorkerSettings
 
-OURS = ("scheduler", "worker", "model", "client")
 SERVICE_KEYS = {
-    *(
-        "image",
-        "build",
-        "user",
-        "working_dir",
-        "entrypoint",
-        "command",
-        "environment",
-        "secrets",
-        "volumes",
-    ),
-    *("tmpfs", "networks", "pids_limit", "mem_limit", "healthcheck", "depends_on", "ports"),
-    *("init", "read_only", "cap_drop", "security_opt", "restart", "stop_grace_period"),
-    *("profiles", "deploy"),
+    *("image", "pull_policy", "build", "profiles", "deploy"),
+    *("entrypoint", "command", "environment", "secrets", "user", "working_dir"),
+    *("volumes", "tmpfs", "networks", "ports", "read_only", "cap_drop", "security_opt"),
+    *("init", "pids_limit", "mem_limit"),
+    *("healthcheck", "depends_on", "restart", "stop_grace_period"),
 }
 HEALTH_KEYS = {"test", "interval", "timeout", "retries", "start_period"}
 CONDITIONS = {"service_started", "service_healthy", "service_completed_successfully"}
