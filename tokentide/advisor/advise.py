@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from shared.strategy import StrategySettings
-from tokentide.advisor.evaluation import OutOfTime, SimulatedEvaluator, bounds_for
+from tokentide.advisor.evaluation import OutOfTime, SimulatedEvaluator, bounds_for, too_long_text
 from tokentide.advisor.judging import Candidate, Judge
 from tokentide.advisor.live import (
     PROFILE_FILE,
@@ -66,6 +66,7 @@ async def _advise(
         limit=limit,
     )
     finding = await _search(current, evaluator, options.flags.judge, progress)
+    _check_served(finding, evaluator)
     verified: Sequence[Verified] = ()
     if options.flags.verify:
         assert target is not None, "a stack is needed to verify"
@@ -103,6 +104,14 @@ async def _search(
     return Found(
         current=now, current_settings=current, candidates=candidates, is_complete=is_complete
     )
+
+
+def _check_served(found: Found, evaluator: SimulatedEvaluator) -> None:
+    """Raises ValueError where nobody is served, and so nothing is better than anything else."""
+    if any(candidate.figures.num_ok for candidate in found.candidates):
+        return
+    why = too_long_text(evaluator.setup, evaluator.load) or "each is refused or fails"
+    raise ValueError(f"no setting serves one request of this load: {why}")
 
 
 async def _apart(work: Callable[[], Result], evaluator: SimulatedEvaluator) -> Result:

@@ -3,12 +3,14 @@
 from dataclasses import asdict, dataclass, replace
 
 from shared.errors import SettingError
+from shared.request_fields import Capacity
 from shared.strategy import StrategySettings
 from tokentide.advisor.figures import Figures, Slo, figures_of
 from tokentide.advisor.judging import Candidate
 from tokentide.advisor.space import Bounds, OwnLimits, bounds_of
 from tokentide.bench.rows import Row, Rows
 from tokentide.bench.trials import TimeLimit
+from tokentide.bench.workload import WorkRequest
 from tokentide.simulator.load import LoadRun, SimulatedLoad, SimulatedSetup
 
 REQUEST_STEPS_PER_S = 25_000.0  # a guess, until the first simulation says better
@@ -88,12 +90,24 @@ def bounds_for(setup: SimulatedSetup, load: SimulatedLoad) -> Bounds:
         claim_window=scheduler.claim_window,
         step_tokens=worker.max_step_tokens,
     )
-    prompts = (request.prompt for request in load.requests)
-    lengths = (
-        len(prompt.split()) if isinstance(prompt, str) else len(prompt) for prompt in prompts
-    )
     return bounds_of(
         at_once=load.concurrency or len(load.requests),
-        longest_prompt=max(lengths),
+        longest_prompt=max(map(num_prompt_tokens, load.requests)),
         limits=limits,
     )
+
+
+def num_prompt_tokens(request: WorkRequest) -> int:
+    """As the simulator counts them."""
+    prompt = request.prompt
+    return len(prompt.split()) if isinstance(prompt, str) else len(prompt)
+
+
+def too_long_text(setup: SimulatedSetup, load: SimulatedLoad) -> str:
+    """Of the longest request, why no setting can serve it; empty if one may."""
+    longest = max(num_prompt_tokens(request) + request.max_tokens for request in load.requests)
+    facts = setup.engine().facts
+    room = Capacity(facts.block_size, facts.num_blocks, facts.max_model_tokens).max_request_tokens
+    if longest <= room:
+        return ""
+    return f"the longest has {longest} tokens, prompt and output, and a worker takes {room}"

@@ -47,8 +47,9 @@ class Slo:
     def __post_init__(self) -> None:
         if not 0 < self.percentile <= 100:
             raise ValueError(f"a percentile is in (0, 100], not {self.percentile:g}")
-        if any(limit is not None and limit <= 0 for limit in (self.ttft_s, self.itl_s)):
-            raise ValueError("an SLO must be above 0 ms")
+        asked = (limit for limit in (self.ttft_s, self.itl_s) if limit is not None)
+        if not all(0 < limit < math.inf for limit in asked):  # NaN is in no range
+            raise ValueError("an SLO must be a number above 0 ms")
 
     @property
     def is_asked(self) -> bool:

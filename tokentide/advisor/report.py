@@ -27,8 +27,9 @@ ADVISE_METHODS = {
     "objective: throughput": "most generated tokens/s of those that meet the SLO",
     "objective: goodput": "most requests/s that meet the SLO each: their own time to first token, and "
     "their own gaps at the SLO's percentile",
-    "choice": "of those within 1 % of the most (open loop: 3 %), the one with the best times: those that "
-    "are asked, else all of them",
+    "choice": "of those within 1 % of the most (open loop: 3 %), one that no other beats in tokens/s and "
+    "times; of these, one that keeps a tenth below each time that is asked; of these, that with the least "
+    "times: to first token, between tokens, end to end, each over the least of it",
     "closest": "where nothing meets the SLO: the least time over what is asked, the worse of the two; of "
     "those within 1 % of it, the one that is better in both together",
     "floor": "a step of one sequence without context and the gap after it: no setting has a shorter ITL",

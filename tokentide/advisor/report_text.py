@@ -26,6 +26,7 @@ def headline(report: Mapping[str, Any]) -> str:
         parts.append(f"Best found: {best['label']}{_within(report)}.")
     if best["settings"] != current["settings"]:
         parts.append(_gain_text(report))
+    parts.append(_failed_text(report))
     if not report["slo"]["is_asked"]:
         parts.append("No SLO was asked (--ttft-slo-ms, --itl-slo-ms): tokens/s decide.")
     if not report["is_complete"]:
@@ -69,6 +70,14 @@ def _over(best: Entry) -> str:
     if excess is None:
         return "with which nobody was served"
     return f"{excess:.2f} times what is asked" if excess > 1 else "with which no request meets it"
+
+
+def _failed_text(report: Mapping[str, Any]) -> str:
+    figures = report["recommendation"]["figures"]
+    num_failed = figures["num_failed"]
+    if not num_failed:
+        return ""
+    return f"{num_failed} of {num_failed + figures['num_ok']} requests are refused or fail."
 
 
 def _limits_text(report: Mapping[str, Any]) -> str:

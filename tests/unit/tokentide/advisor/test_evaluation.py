@@ -6,7 +6,7 @@ import pytest
 from simulated_loads import make_profile, make_work
 
 from shared.strategy import StrategySettings
-from tokentide.advisor.evaluation import OutOfTime, SimulatedEvaluator, bounds_for
+from tokentide.advisor.evaluation import OutOfTime, SimulatedEvaluator, bounds_for, too_long_text
 from tokentide.advisor.figures import Slo
 from tokentide.bench.rows import Rows
 from tokentide.bench.trials import TimeLimit
@@ -73,3 +73,16 @@ def test_the_bounds_come_from_services_and_load(tmp_path: Path) -> None:
     bounds = bounds_for(evaluate.setup, evaluate.load)
 
     assert (bounds.max_places, bounds.max_batch, bounds.max_budget) == (9, 9, 3000)
+
+
+def test_a_request_that_no_setting_can_serve_is_said_with_what_a_worker_takes(
+    tmp_path: Path,
+) -> None:
+    evaluator = make_evaluator(tmp_path)
+    room = 3201  # its 200 blocks of 16, and the last token is never computed
+    longest = make_work(0, prompt=room, tokens=3)
+
+    assert too_long_text(evaluator.setup, evaluator.load) == ""
+    assert too_long_text(evaluator.setup, SimulatedLoad(requests=[longest])) == (
+        f"the longest has {room + 3} tokens, prompt and output, and a worker takes {room}"
+    )

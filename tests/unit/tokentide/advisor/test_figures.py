@@ -69,7 +69,17 @@ def test_the_excess_is_the_worse_of_the_two() -> None:
     assert Slo().excess(make_figures(num_ok=0)) == math.inf
 
 
-@pytest.mark.parametrize("fields", [{"percentile": 0}, {"percentile": 101}, {"ttft_s": 0.0}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"percentile": 0},
+        {"percentile": 101},
+        {"percentile": math.nan},
+        {"ttft_s": 0.0},
+        {"itl_s": math.nan},
+        {"itl_s": math.inf},
+    ],
+)
 def test_what_nobody_can_ask_is_refused(fields) -> None:
     with pytest.raises(ValueError, match=r"percentile|above 0"):
         Slo(**fields)

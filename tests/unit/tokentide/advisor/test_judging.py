@@ -2,6 +2,8 @@
 
 import pytest
 from advice import make_candidate, places_of
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tokentide.advisor.figures import Slo
 from tokentide.advisor.judging import GOODPUT, Judge, front
@@ -41,6 +43,54 @@ def test_of_those_that_a_simulation_does_not_tell_apart_the_quicker_wins() -> No
     ]
 
     assert places_of(judge.ranked(candidates)) == [2, 1, 3]
+
+
+def test_a_time_that_was_not_asked_is_no_price_for_one_that_is_met_anyway() -> None:
+    judge = Judge(slo=Slo(itl_s=0.05))
+    candidates = [
+        make_candidate(3, 2569.1, ttft_s=0.0777, itl_s=0.00109),
+        make_candidate(4, 2579.4, ttft_s=0.0021, itl_s=0.0011),
+        make_candidate(5, 2560.0, ttft_s=0.0043, itl_s=0.001),
+    ]
+
+    assert places_of(judge.ranked(candidates)) == [4, 5, 3]
+
+
+def test_a_tenth_below_what_is_asked_is_worth_other_time() -> None:
+    judge = Judge(slo=Slo(itl_s=0.05))
+    candidates = [
+        make_candidate(1, 100, ttft_s=0.1, itl_s=0.0495),
+        make_candidate(2, 100, ttft_s=0.3, itl_s=0.044),
+        make_candidate(3, 100, ttft_s=0.9, itl_s=0.040),
+    ]
+
+    assert places_of(judge.ranked(candidates)) == [2, 3, 1]
+
+
+@given(
+    figures=st.lists(
+        st.tuples(
+            st.floats(90, 110), st.floats(0.001, 1), st.floats(0.001, 0.1), st.floats(0.1, 9)
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    slo=st.sampled_from([Slo(), Slo(itl_s=0.05), Slo(ttft_s=0.5), Slo(ttft_s=0.5, itl_s=0.05)]),
+)
+def test_what_is_recommended_is_on_the_front(
+    figures: list[tuple[float, float, float, float]], slo: Slo
+) -> None:
+    candidates = [
+        make_candidate(place, tokens, ttft_s=ttft, itl_s=itl, end_to_end_s=end_to_end)
+        for place, (tokens, ttft, itl, end_to_end) in enumerate(figures, start=1)
+    ]
+    judge = Judge(slo=slo)
+    meeting = [c for c in candidates if judge.meets(c.figures)]
+
+    best = judge.ranked(candidates)[0]
+
+    if meeting:
+        assert best in front(meeting)
 
 
 def test_goodput_counts_requests_that_meet_it_whatever_the_whole_load_does() -> None:

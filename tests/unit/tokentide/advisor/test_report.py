@@ -152,3 +152,9 @@ def test_an_slo_that_nobody_asked_is_mentioned() -> None:
     report = make_report(make_candidate(8, 100), make_candidate(16, 150), slo=Slo())
 
     assert "No SLO was asked" in headline(report)
+
+
+def test_requests_that_are_refused_are_not_passed_over() -> None:
+    report = make_report(make_candidate(8, num_ok=10, num_failed=2))
+
+    assert "2 of 12 requests are refused or fail." in headline(report)

@@ -87,3 +87,11 @@ def test_what_cannot_be_is_told_in_one_line(
 
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_a_load_that_no_setting_serves_gets_no_recommendation(tmp_path: Path) -> None:
+    result = advise(tmp_path, "--prompt", "fixed:200000", "--minutes", "1")
+
+    assert result.exit_code == 2
+    assert "no setting serves one request of this load: the longest has" in result.stderr
+    assert "strategy set" not in result.stdout
