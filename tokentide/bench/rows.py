@@ -1,9 +1,11 @@
 """Finished rows of a long benchmark, one JSON object a line: a stopped one goes on where it was.
 
-The first line holds the settings. Rows made with other settings are never mixed in.
+The first line holds the settings. Rows made with other settings are never mixed in. A row that is
+not what was written, cut short by a kill or changed since, is left out: it is measured again.
 """
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -23,16 +25,17 @@ class Rows:
         """Raises ValueError with one line if the file holds rows of other settings."""
         header = json.loads(json.dumps({"settings": settings}))  # as it reads back
         path.parent.mkdir(parents=True, exist_ok=True)
-        if fresh or not path.exists():
-            path.write_text(f"{json.dumps(header)}\n")
-        lines = _whole_lines(path)
-        if not lines or lines[0] != header:
-            differing = _differences(lines[0] if lines else {}, header)
+        first = f"{json.dumps(header)}\n"
+        if fresh or not path.exists() or first.startswith(_text_of(path)):  # killed meanwhile
+            path.write_text(first)
+        kept, lines = _read(path)
+        if kept != header:
+            differing = _differences(kept, header)
             raise ValueError(
                 f"{path} has rows of other settings ({differing}); --fresh throws them away, "
                 "--out names another folder"
             )
-        return cls(path, {line["key"]: line["row"] for line in lines[1:]})
+        return cls(path, dict(row for line in lines if (row := _row_of(line))))
 
     def __contains__(self, key: str) -> bool:
         return key in self._rows
@@ -43,7 +46,8 @@ class Rows:
     def add(self, key: str, row: Row) -> None:
         assert key not in self._rows, f"row {key} was measured twice"
         with self._path.open("a") as file:
-            file.write(f"{json.dumps({'key': key, 'row': row})}\n")
+            line = {"key": key, "row": row, "crc32": _checksum(key, row)}
+            file.write(f"{json.dumps(line)}\n")
         self._rows[key] = row
 
     def all(self) -> list[Row]:
@@ -51,16 +55,39 @@ class Rows:
         return list(self._rows.values())
 
 
-def _whole_lines(path: Path) -> list[Any]:
-    """A last line that was cut short by a kill is dropped, also from the file: rows follow it."""
-    text = path.read_text()
+def _read(path: Path) -> tuple[Any, list[str]]:
+    """The settings, and the lines after them. Raises ValueError.
+
+    A last line that was cut short by a kill is dropped, also from the file: rows follow it.
+    """
+    text = _text_of(path)
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
-        path.write_text(whole)
+        path.write_text(whole, encoding="utf-8")
+    first, *lines = whole.split("\n")
     try:
-        return [json.loads(line) for line in whole.splitlines()]
-    except ValueError as error:
+        return json.loads(first), lines
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no file of rows: {error}; --fresh starts anew") from error
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _row_of(line: str) -> tuple[str, Row] | None:
+    try:
+        values = json.loads(line)
+        key, row = values["key"], values["row"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return None
+    if not isinstance(key, str) or not isinstance(row, dict) or not row:
+        return None
+    return (key, row) if values.get("crc32") in (None, _checksum(key, row)) else None
+
+
+def _checksum(key: str, row: Row) -> int:
+    return zlib.crc32(json.dumps([key, row]).encode())
 
 
 def _differences(kept: Any, wanted: Mapping[str, Any]) -> str:
