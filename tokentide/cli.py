@@ -226,12 +226,29 @@ def top(
     ] = flags.OPERATIONS_ENDPOINT,
     interval_ms: Annotated[int, typer.Option(min=50, help="between readings")] = 500,
     once: Annotated[bool, typer.Option("--once", help="one reading, then end")] = False,
-    as_json: flags.AsJson = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="one JSON object a line, until stopped or with --once")
+    ] = False,
 ) -> None:
-    """Queue, workers, blocks and steps of a running service."""
+    """Queue, workers, blocks and steps of a running service, until Ctrl-C."""
     from tokentide.commands.top import top as run
 
     raise typer.Exit(run(endpoints=endpoint, interval_ms=interval_ms, once=once, as_json=as_json))
+
+
+@app.command()
+def steps(
+    endpoint: flags.Operations = flags.OPERATIONS_ENDPOINT,
+    once: Annotated[
+        int | None,
+        typer.Option(min=1, help="so many of each replica's last records, then end; none: live"),
+    ] = None,
+    as_json: flags.AsJson = False,
+) -> None:
+    """Each step: who was in it, and why others were not (docs/strategies.md lists the reasons)."""
+    from tokentide.commands.steps import steps as run
+
+    raise typer.Exit(run(endpoints=endpoint, once=once, as_json=as_json))
 
 
 @app.command()

@@ -123,7 +123,11 @@ def _note(report: Mapping[str, Any]) -> str:
         f"({report['gap_before_s']['worst'] * 1e3:.0f} ms, median of all trials), and TTFT within "
         f"{report['within']:.0f}x of whole prefill's; front: no other size is better in TTFT and p99 gap"
     )
-    return f"{good}. {choice_text(report)}"
+    costs = (
+        "loss: of prompt tokens/s, in the steps that computed it, against whole prefill; own cost: what those "
+        "steps took beyond as many steps of decodes alone"
+    )
+    return f"{good}; {costs}. {choice_text(report)}".rstrip()
 
 
 def _gap_line(entry: Mapping[str, Any]) -> list[str]:

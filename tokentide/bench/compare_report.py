@@ -43,6 +43,7 @@ WASTED: tuple[tuple[str, str, float, int], ...] = (
     ("tokens after a cancel", "service.wasted.num_tokens_after_cancel", 1, 0),
     ("expired prompt tokens", "service.wasted.num_expired_prompt_tokens", 1, 0),
 )
+MEDIANS = "medians of the runs, with their range"
 RATIOS: tuple[tuple[str, str], ...] = (
     ("generated tokens/s", TOKENS_PER_S),
     ("tokens/s while they arrive", arrivals.TOKENS_PER_S),
@@ -85,7 +86,7 @@ def tables_of(report: dict[str, Any]) -> list[DataTable]:
     columns = ["", *(entry["case"] for entry in strategies)]
     note = _note(report["runs"])
     tables = [
-        DataTable(columns=columns, rows=_lines(strategies, rows), title=title, note=note)
+        DataTable(columns=columns, rows=_lines(strategies, rows), title=title, note=MEDIANS)
         for title, rows in (("What each strategy did", FIGURES), ("Wasted work by cause", WASTED))
     ]
     statuses = sorted(
@@ -108,7 +109,7 @@ def tables_of(report: dict[str, Any]) -> list[DataTable]:
 def _note(runs: Sequence[Row]) -> str:
     holding = (run["case"] for run in runs if holds_answers(run["settings"]))
     notes = (
-        "medians of the runs, with their range",
+        MEDIANS,
         few_note(min(run["num_requests"] for run in runs)),
         held_note(holding),
         arrivals.open_loop_note(runs),
@@ -135,7 +136,7 @@ def _ratio_tables(strategies: Sequence[dict[str, Any]], columns: Sequence[str]) 
             rows=[
                 [name, *(_ratio_text(e["ratio_to"][static].get(name)) for e in strategies)]
                 for name, _ in RATIOS
-                if any(name in e["ratio_to"][static] for e in strategies)
+                if any(e["ratio_to"][static].get(name) is not None for e in strategies)
             ],
             title=f"Ratio to {static}",
             note="of medians; above 1 is better for tokens/s, worse for times",

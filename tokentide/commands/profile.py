@@ -14,6 +14,20 @@ from tokentide.commands.operations_client import OperationsClient
 from tokentide.simulator.calibration import Calibration, CalibrationTarget, calibrate
 
 REACH_S = 5.0
+MEANINGS = {
+    "base_ns": "every step: launching, reading the weights",
+    "free_tokens": "computed while the weights are read",
+    "per_token_ns": "every further token of a step",
+    "per_sequence_ns": "every sequence in it",
+    "per_sample_ns": "every new token drawn",
+    "per_context_ns": "every cached position read",
+    "per_attended_ns": "every pair of a query and a key",
+    "gap_ns": "between two steps, though the next plan is there",
+    "dispatch_ns": "from a result to the plan that is made of it",
+    "deliver_ns": "from a step's end to its tokens at the client",
+    "submit_ns": "from the client's call to the queue",
+    "submit_each_ns": "of that, one request after the other",
+}
 PORT_DISTANCE = 100  # of a scheduler's two ports, as `tokentide up` chooses them
 
 
@@ -69,17 +83,25 @@ def _report(found: Calibration, out: Path) -> dict[str, Any]:
 def _table(report: dict[str, Any]) -> Table:
     fit, profile = report["fit"], report["profile"]
     table = Table(title=f"{profile['name']}: {profile['model']}, written to {report['file']}")
-    table.add_column("")
-    table.add_column("", justify="right")
-    table.add_row("steps", f"{fit['num_samples']}")
-    table.add_row("of these outliers", f"{fit['num_outliers']}")
-    table.add_row("steps left out", f"{fit['num_left_out']}")
-    table.add_row("relative error, median", f"{fit['median_error']:.1%}")
-    table.add_row("relative error, p95", f"{fit['p95_error']:.1%}")
-    for name, value in profile["costs"].items():
-        is_time = name.endswith("_ns")
-        shown = f"{value / 1e3:,.3f} us" if is_time else f"{value:g}"
-        table.add_row(name.removesuffix("_ns").replace("_", " "), shown)
-    for name, value in profile["overheads"].items():
-        table.add_row(name.removesuffix("_ns").replace("_", " "), f"{value / 1e6:.2f} ms")
+    table.add_column("what")
+    table.add_column("value", justify="right", overflow="fold")
+    table.add_column("meaning", overflow="fold")
+    table.add_row("steps", f"{fit['num_samples']}", "that the fit is made of")
+    table.add_row("of these outliers", f"{fit['num_outliers']}", "")
+    table.add_row(
+        "steps left out", f"{fit['num_left_out']}", "with others' requests, or not followed"
+    )
+    table.add_row("error, median", f"{fit['median_error']:.1%}", "of a step's time, predicted")
+    table.add_row("error, p95", f"{fit['p95_error']:.1%}", "")
+    for name, value in {**profile["costs"], **profile["overheads"]}.items():
+        shown = time_text(value) if name.endswith("_ns") else f"{value:,.1f}"
+        table.add_row(name.removesuffix("_ns").replace("_", " "), shown, MEANINGS.get(name, ""))
     return table
+
+
+def time_text(ns: float) -> str:
+    """In the unit in which it reads well."""
+    for unit, factor in (("ms", 1e6), ("us", 1e3)):
+        if ns >= factor:
+            return f"{ns / factor:,.2f} {unit}"
+    return f"{ns:.2f} ns"

@@ -13,7 +13,7 @@ from rich.live import Live
 from tokentide.commands.endpoints import REACH_S, endpoint_names
 from tokentide.commands.interrupts import run_until_stopped
 from tokentide.commands.operations_client import OperationsClient
-from tokentide.commands.readings import Loads, Step
+from tokentide.commands.readings import Loads, Step, Totals
 from tokentide.errors import TokentideError
 from tokentide.live_view import StackView, is_live, loads_line, step_line
 
@@ -84,6 +84,16 @@ async def _show_once(replicas: Sequence[OperationsClient], console: Console, as_
             _print_loads(loads)
     if not as_json:
         console.print(view.render())
+        _line(console, wasted_text(view.totals))
+
+
+def wasted_text(totals: Totals) -> str:
+    """Work that nobody wanted, by cause, beside what was preempted and recomputed."""
+    return (
+        f"wasted: held places {totals.num_held_sequence_steps} sequence-steps"
+        f"  replayed {totals.num_replayed_tokens}  after a cancel {totals.num_tokens_after_cancel}"
+        f"  of expired prompts {totals.num_expired_prompt_tokens} tokens"
+    )
 
 
 async def _watch(

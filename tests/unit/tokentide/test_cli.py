@@ -46,6 +46,7 @@ def test_every_command_is_listed():
         "generate",
         "chat",
         "top",
+        "steps",
         "strategy",
         "model",
         "health",
