@@ -1,9 +1,20 @@
 """The flags of the benchmarks and what they mean. Parsing only: nothing here starts anything."""
 
+import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+MAX_PROMPT_TOKENS = 1_000_000  # a service takes no longer one
+
+
+def finite(value: float | None) -> float | None:
+    """Of a flag: NaN is below no bound and above none. Raises typer.BadParameter."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no finite number")
+    return value
+
 
 Endpoint = Annotated[
     str, typer.Option(help="running schedulers, comma-separated; empty: start a local stack")
@@ -58,11 +69,14 @@ StepFile = Annotated[
     typer.Option("--steps", help="a scheduler's --step-file: what it served, as it arrived"),
 ]
 SaveWorkload = Annotated[Path | None, typer.Option(help="write the first load's requests there")]
-Temperature = Annotated[float, typer.Option(help="0 = greedy")]
+Temperature = Annotated[float, typer.Option(callback=finite, help="0 = greedy")]
 Warmup = Annotated[
     int | None, typer.Option(help="short requests before each load; none: the concurrency")
 ]
-Cut = Annotated[float, typer.Option(help="seconds at a load's start that are not counted")]
+Cut = Annotated[
+    float,
+    typer.Option(min=0.0, callback=finite, help="seconds at a load's start that are not counted"),
+]
 Repeat = Annotated[int, typer.Option(min=1, help="runs of each case, in turn; medians are shown")]
 Compare = Annotated[
     bool, typer.Option("--compare-transformers", help="the same requests in static batches too")
@@ -70,7 +84,10 @@ Compare = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="print the whole report as JSON")]
 OutFile = Annotated[Path | None, typer.Option(help="write the whole report as JSON there")]
 Minutes = Annotated[
-    float | None, typer.Option(min=0.0, help="stop after so long; the same command goes on later")
+    float | None,
+    typer.Option(
+        min=0.0, callback=finite, help="stop after so long; the same command goes on later"
+    ),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="throw finished rows in --out away")]
 Out = Annotated[Path, typer.Option(help="folder for rows, JSON, HTML and plots")]
@@ -81,7 +98,10 @@ BatchSizes = Annotated[str, typer.Option(help="sequences in a step")]
 Contexts = Annotated[str, typer.Option(help="tokens of each sequence, a curve each")]
 NumSteps = Annotated[int, typer.Option("--steps", min=1, help="steps measured at each point")]
 Share = Annotated[
-    float, typer.Option(help="of the linear slope: below it, the marginal gain makes a knee")
+    float,
+    typer.Option(
+        callback=finite, help="of the linear slope: below it, the marginal gain makes a knee"
+    ),
 ]
 Profile = Annotated[str, typer.Option(help="roofline of a profile: a name or a file; none: probe")]
 Simulate = Annotated[
@@ -91,12 +111,18 @@ ChunkSizes = Annotated[
     str, typer.Option(help="chunk sizes; whole prefill always comes beside them")
 ]
 NumDecodes = Annotated[int, typer.Option(min=1, help="sequences that decode meanwhile")]
-LongPrompt = Annotated[int, typer.Option(min=1, help="tokens of the prompt that arrives")]
+LongPrompt = Annotated[
+    int, typer.Option(min=1, max=MAX_PROMPT_TOKENS, help="tokens of the prompt that arrives")
+]
 ItlSlo = Annotated[
-    float | None, typer.Option(min=0.0, help="longest p99 gap of those that decode, ms")
+    float | None,
+    typer.Option(min=0.0, callback=finite, help="longest p99 gap of those that decode, ms"),
 ]
 TtftSlo = Annotated[
-    float | None, typer.Option(min=0.0, help="longest wait of the prompt for its first token, ms")
+    float | None,
+    typer.Option(
+        min=0.0, callback=finite, help="longest wait of the prompt for its first token, ms"
+    ),
 ]
 
 

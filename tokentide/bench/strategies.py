@@ -64,6 +64,8 @@ def parse_strategy(spec: str) -> NamedStrategy:
         key, separator, value = part.partition("=")
         if not separator or key not in KNOBS.get(name, ()):
             raise ValueError(f"{spec!r}: {part!r} is no setting of {name}; {FORM}")
+        if key in values:
+            raise ValueError(f"{spec!r}: {key} is said twice")
         values[key] = _typed(key, value)
     try:
         settings = StrategySettings.from_dict({"name": name, **_defaults(name, values), **values})
@@ -90,6 +92,8 @@ def _typed(key: str, value: str) -> Any:
     if isinstance(default, tuple):
         return tuple(_number(key, part) for part in value.split("/"))
     if isinstance(default, bool):
+        if value not in ("true", "false"):
+            raise ValueError(f"{key}={value}: neither true nor false; {FORM}")
         return value == "true"
     if isinstance(default, str):
         return value

@@ -61,11 +61,16 @@ def advise(
     temperature: flags.Temperature = 0.0,
     warmup: flags.Warmup = None,
     cut_s: flags.Cut = 0.0,
-    fit_minutes: Annotated[float, typer.Option(min=0.1, help="of loads for the fit")] = 3.0,
+    fit_minutes: Annotated[
+        float, typer.Option(min=0.1, callback=flags.finite, help="of loads for the fit")
+    ] = 3.0,
     block_size: Annotated[int, typer.Option(min=1, help="of the worker that is fitted")] = 16,
     out: flags.Out = Path("advise"),
     minutes: Annotated[
-        float, typer.Option(min=0.0, help="of fit and search; the live runs come after")
+        float,
+        typer.Option(
+            min=0.0, callback=flags.finite, help="of fit and search; the live runs come after"
+        ),
     ] = 5.0,
     fresh: flags.Fresh = False,
     as_json: flags.Json = False,

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from shared.strategy import StrategySettings
@@ -39,7 +39,7 @@ def settings_of(name: str, options: Mapping[str, Any]) -> StrategySettings:
         values["default_queue_policy"] = _policy(policy)
     levels = values.pop("priority_queue_policy", None)
     if levels:
-        values["priority_queue_policy"] = dict(_level(text) for text in levels)
+        values["priority_queue_policy"] = _levels(levels)
     return StrategySettings.from_dict({"name": name, **values})
 
 
@@ -74,6 +74,15 @@ def _sizes(text: str) -> tuple[int, ...]:
         raise CommandError(f"{text!r} is no list of batch sizes, as 4,8") from None
 
 
+def _levels(texts: Sequence[str]) -> dict[int, dict[str, Any]]:
+    levels: dict[int, dict[str, Any]] = {}
+    for level, policy in map(_level, texts):
+        if level in levels:
+            raise CommandError(f"priority {level} has two policies: one, with all that it says")
+        levels[level] = policy
+    return levels
+
+
 def _level(text: str) -> tuple[int, dict[str, Any]]:
     """`1:max_queue_size=10,default_timeout_ms=500`"""
     level, _, policy = text.partition(":")
@@ -90,6 +99,8 @@ def _policy(text: str) -> dict[str, Any]:
         key, _, value = part.partition("=")
         if not value:
             raise CommandError(f"{text!r} is no queue policy, as default_timeout_ms=500")
+        if key.strip() in values:
+            raise CommandError(f"{text!r} says {key.strip()} twice")
         values[key.strip()] = _typed(value.strip())
     return values
 

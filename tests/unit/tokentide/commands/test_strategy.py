@@ -108,3 +108,18 @@ def test_a_flag_without_effect_is_refused_before_anything_is_called():
 def test_a_wrong_form_is_one_line(options):
     with pytest.raises(CommandError, match="as "):
         settings_of("dynamic", options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"priority_queue_policy": ["1:max_queue_size=3", "1:max_queue_size=4"]},
+            "priority 1 has two policies",
+        ),
+        ({"default_queue_policy": "max_queue_size=3,max_queue_size=4"}, "max_queue_size twice"),
+    ],
+)
+def test_what_is_said_twice_is_refused(options, words):
+    with pytest.raises(CommandError, match=words):
+        settings_of("dynamic", options)
