@@ -61,7 +61,9 @@ async def profile_for(
         minutes = min(options.flags.fit_minutes, share)
         progress.tell(f"fitting the cost model: {minutes:.1f} min of loads, then the search")
         profile = await _fitted(options, target, minutes, progress)
-        kept.write_text(f"{json.dumps(profile.as_dict(), indent=2)}\n")
+        part = kept.with_suffix(".part")
+        part.write_text(f"{json.dumps(profile.as_dict(), indent=2)}\n")
+        part.replace(kept)  # whole or not at all: a later run takes what is there
     return load_profile(str(kept))
 
 
