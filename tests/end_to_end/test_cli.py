@@ -56,6 +56,7 @@ def test_top_shows_queue_and_workers(tiny_stack):
     assert status == 0, output
     assert "serving tiny" in output
     assert "worker-0" in output and "worker-1" in output
+    assert "wasted: held places" in output
 
     status, output = run("top", "--once", "--json", "--endpoint", endpoints)
     assert status == 0, output
@@ -64,7 +65,30 @@ def test_top_shows_queue_and_workers(tiny_stack):
     assert all(len(reading["workers"]) == 2 for reading in readings)
 
 
-@pytest.mark.parametrize("name", ["generate", "health", "top"])
+def test_steps_shows_who_was_in_the_last_ones(tiny_stack):
+    endpoints = ",".join(tiny_stack.operations_endpoints)
+    asked = ("generate", "abc", "--raw", "--max-tokens", "3", "--ignore-eos")
+    assert run(*asked, "--endpoint", tiny_stack.endpoints[0])[0] == 0
+
+    status, output = run("steps", "--once", "50", "--endpoint", endpoints)
+    assert status == 0, output
+    assert "decode 1: " in output
+
+    status, output = run("steps", "--once", "1", "--json", "--endpoint", endpoints)
+    assert status == 0, output
+    steps = [json.loads(line)["step"] for line in output.splitlines()]
+    assert steps and all("skipped" in step for step in steps)
+
+
+def test_the_clients_port_given_for_the_operators_is_told(tiny_stack):
+    status, output = run("strategy", "show", "--endpoint", tiny_stack.endpoints[0])
+
+    assert status == 1
+    assert "the wrong port?" in output
+    assert "\n" not in output
+
+
+@pytest.mark.parametrize("name", ["generate", "health", "top", "steps"])
 @pytest.mark.timeout(20)
 def test_where_nobody_listens_the_command_gives_up_with_one_line(name):
     args = [name, "hello"] if name == "generate" else [name]
