@@ -5,7 +5,8 @@ import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
-from tokentide.client import Chunk, Client, Model, Prompt, RequestState
+from tokentide.client import Chunk, Client, Model, RequestState
+from tokentide.messages import Prompt
 
 Result = TypeVar("Result")
 

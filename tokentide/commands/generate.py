@@ -8,9 +8,10 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-from tokentide.client import Chunk, Client, Prompt
+from tokentide.client import Chunk, Client
 from tokentide.commands.endpoints import wait_any_reachable
 from tokentide.commands.interrupts import run_until_stopped
+from tokentide.messages import Prompt
 
 
 def generate(
