@@ -29,7 +29,8 @@ COPY --from=dependencies /venv /venv
 COPY --from=package /wheel /wheel
 RUN /venv/bin/python -m pip install --no-cache-dir --no-index --no-deps /wheel/*.whl
 COPY deploy/start-scheduler /usr/local/bin/
-ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1
+# transformers would warn at each start that there is no torch.
+ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 TRANSFORMERS_NO_ADVISORY_WARNINGS=1
 USER 10001:10001
 EXPOSE 50051 50151
 ENTRYPOINT ["start-scheduler"]
