@@ -42,8 +42,8 @@ FIRST_PORT, NUM_PORTS = 47051, 3
 PORTS = {"TOKENTIDE_PORTS": f"{FIRST_PORT}-{FIRST_PORT + NUM_PORTS - 1}"}
 ENDPOINTS = [f"localhost:{FIRST_PORT + n}" for n in range(NUM_PORTS)]
 IMAGES = ("tokentide/scheduler", "tokentide/worker", "python:3.11-slim-bookworm", "valkey/valkey:9")
-STEP_MS = 40.0
-SIMULATED_TOKENS, REAL_TOKENS = 120, 24
+STEP_MS = 100.0
+SIMULATED_TOKENS, REAL_TOKENS = 60, 24
 
 
 def main() -> int:
