@@ -3,6 +3,7 @@
 What it has built stays in the folder, for the next run.
 """
 
+import fcntl
 import os
 import shutil
 import signal
@@ -88,8 +89,17 @@ def running_engine(folder: Path) -> Iterator[Engine]:
     """Raises NoEngine if it cannot run here."""
     if reason := why_not():
         raise NoEngine(reason)
-    with _unchanged_network():
+    with _alone(folder), _unchanged_network():
         yield from _run_engine(Engine(folder), folder)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """A run that uses the same folder is waited for: two engines would answer on one socket."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager
