@@ -13,6 +13,7 @@ from typing import Any
 from shared.lengths import Lengths
 from tokentide.bench.baseline import TransformersBaseline
 from tokentide.bench.load import Observation, Sampling, run_closed_loop, run_open_loop
+from tokentide.bench.load_facts import load_facts
 from tokentide.bench.operations_watch import Steps
 from tokentide.bench.report import METHODS, SCHEMA, Measured, figures
 from tokentide.bench.statistics import ratio
@@ -270,17 +271,6 @@ def _report(
     baseline: TransformersBaseline | None,
     runs: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    spec = options.spec
-    workload = {
-        "prompt_lengths": spec.prompt_lengths.spec,
-        "output_lengths": spec.output_lengths.spec,
-        "shared_prefix": spec.shared_prefix,
-        "text": spec.text,
-        "ignore_eos": spec.ignore_eos,
-        "rate": spec.rate,
-        "burstiness": spec.burstiness,
-        "seed": spec.seed,
-    }
     machine = machine_facts()
     aim = options.target
     return {
@@ -297,7 +287,7 @@ def _report(
             "worker_args": list(options.target.worker_args),
             "scheduler_args": list(options.target.scheduler_args),
         },
-        "workload": {"file": True} if options.requests else workload,
+        "workload": load_facts(options.spec, options.requests),
         "transformers": baseline.facts if baseline else None,
         "methods": METHODS,
         "runs": runs,

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
+from tokentide.bench.load_facts import load_facts
 from tokentide.bench.report import METHODS, SCHEMA, figures
 from tokentide.bench.serve import Case, Progress, ServeOptions, requests_of
 from tokentide.bench.strategies import held_note, holds_answers
@@ -76,18 +77,8 @@ async def _run_case(case: Case, options: SimulateOptions, progress: Progress) ->
 
 def _report(options: SimulateOptions, runs: list[dict[str, Any]]) -> dict[str, Any]:
     setup, serve = options.setup, options.serve
-    spec, profile = serve.spec, setup.profile
+    profile = setup.profile
     strategy = setup.strategy.as_json()
-    workload = {
-        "prompt_lengths": spec.prompt_lengths.spec,
-        "output_lengths": spec.output_lengths.spec,
-        "shared_prefix": spec.shared_prefix,
-        "text": spec.text,
-        "ignore_eos": spec.ignore_eos,
-        "rate": spec.rate,
-        "burstiness": spec.burstiness,
-        "seed": spec.seed,
-    }
     return {
         "schema": SCHEMA,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -104,7 +95,7 @@ def _report(options: SimulateOptions, runs: list[dict[str, Any]]) -> dict[str, A
             "limits": asdict(setup.limits()),
             "num_blocks": setup.engine().facts.num_blocks,
         },
-        "workload": {"file": True} if serve.requests else workload,
+        "workload": load_facts(serve.spec, serve.requests),
         "transformers": None,
         "methods": METHODS,
         "runs": runs,
