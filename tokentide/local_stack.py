@@ -178,7 +178,7 @@ async def _start(spec: StackSpec, report: Report, cleanup: AsyncExitStack) -> Lo
         stack.store = await undisturbed(_start_store(spec, run_dir, report, cleanup))
         stack.redis_url = stack.store.url
     cleanup.push_async_callback(stack.stop)
-    report(f"starting {spec.num_workers} worker(s) on {spec.model_dir}")
+    report(f"starting {spec.num_workers} worker(s) on {_computes(spec)}")
     await stack.start_workers()
     report(f"starting {spec.num_schedulers} scheduler(s)")
     await stack.start_schedulers()
@@ -190,6 +190,13 @@ async def _start(spec: StackSpec, report: Report, cleanup: AsyncExitStack) -> Lo
         )
         report(f"{process.label}: process {process.pid}, {spec.host} {ports}")
     return stack
+
+
+def _computes(spec: StackSpec) -> str:
+    """What the workers run."""
+    if "--simulate" not in spec.worker_args:
+        return str(spec.model_dir)
+    return f"simulated {spec.worker_args[spec.worker_args.index('--simulate') + 1]}"
 
 
 async def wait_serving(endpoint: str) -> None:
