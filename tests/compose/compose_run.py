@@ -73,6 +73,8 @@ def run(engine: Engine, folder: Path) -> int:
         asyncio.run(run_as_new_user(engine, tree, report))
     if "faults" in parts:
         asyncio.run(run_under_faults(engine, tree, folder, report))
+    # Layers of old sources would fill the disk.
+    engine.docker("image", "prune", "--force", "--filter", "until=168h")
     for name in IMAGES:
         report.note(f"image {name}: {image_mb(engine, name):.0f} MB")
     for what in report.wrong:
