@@ -128,6 +128,7 @@ class Delivery:
         self._poll_s = poll_s
         self._readers: dict[str, list[Reader]] = {}
         self._to_read: dict[str, None] = {}  # in order
+        self._is_moving = False
         self._read_wake = asyncio.Event()
         self.on_new_work: Callable[[], None] = _nothing  # set by the service: wakes the drivers
 
@@ -148,6 +149,8 @@ class Delivery:
     def open(self, request_id: str, start: int) -> Reader:
         reader = Reader(request_id, start)
         reader.sent_s = asyncio.get_running_loop().time()
+        if self._is_moving:
+            reader.move()
         self._readers.setdefault(request_id, []).append(reader)
         self._want(request_id)
         return reader
@@ -160,7 +163,8 @@ class Delivery:
             self._readers.pop(reader.request_id, None)
 
     def move_all(self) -> None:
-        """Tell every stream here to go on elsewhere."""
+        """Tell every stream here to go on elsewhere, and every one that is still to be opened."""
+        self._is_moving = True
         for readers in self._readers.values():
             for reader in readers:
                 reader.move()

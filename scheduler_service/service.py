@@ -49,6 +49,7 @@ OPERATIONS = "tokentide.v1.Operations"
 WATCH_REFRESH_S = 4.0
 HEALTH_S = 0.25
 STOP_GRACE_S = 1.0
+LAST_STREAMS_S = 5.0  # for streams to take their last word: a stream that is cut is told CANCELLED by grpc
 MAX_REQUEST_BYTES = 8 * 1024 * 1024  # a prompt at its limit fits; parsing more would stop the loop
 
 CLIENT_SERVER_OPTIONS = (
@@ -236,7 +237,7 @@ class Replica:
                 await self._membership.drain()
         self._delivery.move_all()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(LAST_STREAMS_S):
                 while self._delivery.num_streams:
                     await asyncio.sleep(0.02)
 

@@ -31,7 +31,9 @@ def error_of(error: grpc.aio.AioRpcError) -> TokentideError:
 
 
 def is_retryable(error: grpc.aio.AioRpcError) -> bool:
-    return error.code() in RETRYABLE
+    # A server that ends cuts its last calls so; a request that was cancelled is named in the status.
+    is_cut = error.code() is grpc.StatusCode.CANCELLED and error.details() == "CANCELLED"
+    return is_cut or error.code() in RETRYABLE
 
 
 def _violations(error: grpc.aio.AioRpcError) -> tuple[FieldViolation, ...]:

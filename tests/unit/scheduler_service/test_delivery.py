@@ -183,3 +183,14 @@ def test_a_quiet_stream_beats_and_thousands_beat_less_often():
 
     assert times_s == pytest.approx([0.5, 1.0, 1.5])
     assert (promised_ms, many_ms) == (1000, 4501)
+
+
+async def test_a_stream_that_is_opened_while_all_move_is_told_so_too(store):
+    delivery = Delivery(store, "a")
+    early = delivery.open("r", 0)
+
+    delivery.move_all()
+    late = delivery.open("r", 0)
+
+    assert early.must_move and late.must_move
+    assert await late.wait_news() == []
