@@ -144,7 +144,7 @@ class Lane:
                 self._silence.reschedule(loop.time() + self._reply_timeout_s)
             self._sent.extend(batch)
             packed = connection.pack_commands([command for command, _ in batch])
-            await connection.send_packed_command(packed, check_health=False)
+            await _send(connection, packed)
 
     async def _read(self, connection: Connection) -> None:
         """Reads always, so that a connection lost while idle is noticed before the next call."""
@@ -181,6 +181,14 @@ class Lane:
         calls.clear()
         if not self._waiting:
             self._has_waiting.clear()
+
+
+async def _send(connection: Connection, packed: list[bytes]) -> None:
+    try:
+        await connection.send_packed_command(packed, check_health=False)
+    except (AttributeError, RuntimeError) as error:
+        # The half that reads saw the end first: redis-py has dropped its writer, or uvloop closed its handle.
+        raise ConnectionError(f"closed while it was written to: {error}") from error
 
 
 def _settle(future: "asyncio.Future[Any]", reply: Any, error: Exception | None) -> None:

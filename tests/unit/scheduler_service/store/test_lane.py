@@ -206,3 +206,28 @@ async def test_a_bug_in_the_actor_leaves_nobody_waiting(
     with pytest.raises(StoreUnavailable):
         await lane.call("a")
     await lane.close()
+
+
+@pytest.mark.parametrize("error", [AttributeError("no writer"), RuntimeError("handle is closed")])
+async def test_a_connection_that_ends_under_the_writer_is_made_again(
+    connection: FakeConnection, error: Exception
+) -> None:
+    """The half that reads has closed it: what redis-py and uvloop then raise is no bug of ours."""
+    lane = Lane(lambda: connection)
+    lane.start()
+    assert await lane.call("first") == ("first",)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection, "send_packed_command", raising(error))
+        with pytest.raises(StoreUnavailable):
+            await lane.call("second")
+
+    assert await lane.call("third") == ("third",)
+    await lane.close()
+
+
+def raising(error: Exception) -> Any:
+    async def send(command: Any, check_health: bool = True) -> None:
+        raise error
+
+    return send
