@@ -165,6 +165,10 @@ class Delivery:
     def move_all(self) -> None:
         """Tell every stream here to go on elsewhere, and every one that is still to be opened."""
         self._is_moving = True
+        self.move_present()
+
+    def move_present(self) -> None:
+        """Tell those that are open to go on elsewhere: this replica does not reach the store."""
         for readers in self._readers.values():
             for reader in readers:
                 reader.move()

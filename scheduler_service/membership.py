@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from scheduler_service.cut_off import CutOff
 from scheduler_service.driver import Driver
 from scheduler_service.driver_values import StepTotals, WorkerLink
 from scheduler_service.reclaiming import Reclaimer, ReclaimSettings
@@ -41,6 +42,7 @@ class WorkerPort(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipSettings:
     beat_s: float = 0.5
+    retry_beat_s: float = 0.1  # while the store is away
     replica_silence_s: float = 2.0  # a replica whose beat stands still for so long is gone
     takeover_delay_s: float = 0.3  # times the rank, before an undriven worker is taken
     stable_s: float = 5.0  # the preferred driver must be there so long before others yield to it
@@ -75,7 +77,9 @@ class Membership:
         welcome: Callable[[WorkerPort, WorkerDescription], Awaitable[None]],
         settings: MembershipSettings,
         rolled_back: Callable[[], None],
+        cut_off: Callable[[], None],
     ) -> None:
+        """`rolled_back`: the store has lost writes. `cut_off`: others have the store, this replica has not."""
         self._replica_id = replica_id
         self._store = store
         self._resolve = resolve
@@ -84,6 +88,8 @@ class Membership:
         self._welcome = welcome
         self._settings = settings
         self._rolled_back = rolled_back
+        self._tell_cut_off = cut_off
+        self._cut_off = CutOff(replica_id)
         self._continuity = Continuity()
         self._beats = ReplicaBeats(replica_id, settings.replica_silence_s)
         self._reclaimer = Reclaimer(
@@ -180,10 +186,12 @@ class Membership:
                 if stats.incarnation != description.incarnation:
                     raise WorkerLost("it has a new incarnation")
                 seen = self._see(port, description, stats)
+                if self._cut_off.others_have_it(stats):
+                    self._tell_cut_off()
                 if driving is not None and driving.done():
                     driving = seen.undriven_since_s = None
                 if driving is not None:
-                    self._yield_to_preferred(seen)
+                    self._yield_if_due(seen)
                 elif self._should_take(seen):
                     driving = asyncio.create_task(self._drive(seen))
         finally:
@@ -216,17 +224,23 @@ class Membership:
         if seen.undriven_since_s is None:
             seen.undriven_since_s = now_s
             self._beats.doubt(lost_by, now_s)
-        if self._is_draining:
+        if self._is_draining or self._cut_off.must_yield(now_s):
             return False
         ranking = driver_ranking(self.live_replicas(), seen.description.incarnation)
         rank = ranking.index(self._replica_id)
         return now_s - seen.undriven_since_s >= rank * self._settings.takeover_delay_s
 
-    def _yield_to_preferred(self, seen: SeenWorker) -> None:
-        preferred = driver_ranking(self.live_replicas(), seen.description.incarnation)[0]
-        if preferred == self._replica_id or seen.driver is None:
+    def _yield_if_due(self, seen: SeenWorker) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if seen.driver is None:
             return
-        live_s = self._beats.live_for_s(preferred, asyncio.get_running_loop().time())
+        if self._cut_off.must_yield(now_s):
+            seen.driver.give_up("without the store")
+            return
+        preferred = driver_ranking(self.live_replicas(), seen.description.incarnation)[0]
+        if preferred == self._replica_id:
+            return
+        live_s = self._beats.live_for_s(preferred, now_s)
         if live_s >= self._settings.stable_s:
             seen.driver.give_up(f"{preferred} is preferred")
 
@@ -248,27 +262,34 @@ class Membership:
     # -- replicas ----------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             try:
                 await self._beat_once()
-            except StoreUnavailable:
+            except (StoreUnavailable, StoreRefused) as error:
+                if isinstance(error, StoreRefused):
+                    logger.error("the store is not of this pool any more: %s", error)
                 self.is_store_there = False
-            except StoreRefused as error:
-                logger.error("the store is not of this pool any more: %s", error)
-                self.is_store_there = False
+                self._cut_off.lose(loop.time())
             else:
                 self.is_store_there = True
-                self._beats.note(self.pool.replica_beats, asyncio.get_running_loop().time())
-            await asyncio.sleep(self._settings.beat_s)
+                self._cut_off.find()
+                self._beats.note(self.pool.replica_beats, loop.time())
+            settings = self._settings
+            await asyncio.sleep(settings.beat_s if self.is_store_there else settings.retry_beat_s)
 
     async def _beat_once(self) -> None:
         pool, before = await self._store.beat(self._replica_id), self.pool
         if self._continuity.is_broken_by(pool.marker, pool.write_counter):
             logger.warning(
-                "the store has lost writes: marker %s, was %s", pool.marker, before.marker
+                "the store has lost writes: marker %s and write %d, were %s and %d",
+                pool.marker,
+                pool.write_counter,
+                before.marker,
+                before.write_counter,
             )
             self._rolled_back()
-            for seen in self.workers.values():
+            for seen in tuple(self.workers.values()):
                 await self._store.attach_pool(seen.description.fingerprint)
             if before.strategy and not pool.strategy:
                 await self._store.set_strategy(before.strategy)

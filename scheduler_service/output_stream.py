@@ -69,11 +69,17 @@ class OutputStream:
         self._cursor = open_cursor(codec, spec)
         self._hash = hashlib.sha256()
         self._held: list[int] = []  # taken from the reader, not yet delivered
+        self._passed: list[int] = []  # of what the client has
         self._index = 0
 
-    async def skip_to(self, start: int, prefix_hash: bytes) -> None:
-        """Pass over what the client has. Raises IndexBeyondLog, DataLoss."""
-        ids = await self._read_to(start)
+    async def skip_to(self, start: int, prefix_hash: bytes) -> bool:
+        """Pass over what the client has. False: not all of it is there yet, and a beat is due; call again.
+
+        Raises IndexBeyondLog, DataLoss.
+        """
+        if not await self._has_read_to(start):
+            return False
+        ids, self._passed = self._passed, []
         end = self._reader.end
         if end is not None:
             num_visible = len(ids) if end.visible_tokens < 0 else end.visible_tokens
@@ -84,19 +90,23 @@ class OutputStream:
         self._cursor.skip(ids[:start])
         self._index = start
         self._reader.put_back(ids[start:])
+        return True
 
-    async def _read_to(self, start: int) -> list[int]:
-        """Ids [0, start) and what came with them; fewer only if the log has ended."""
-        reader, ids = self._reader, list[int]()
-        while len(ids) < start:
-            ids += await reader.wait_news()
-            if len(ids) >= start or reader.end is not None:
+    async def _has_read_to(self, start: int) -> bool:
+        """Ids [0, start) and what came with them are passed; fewer only if the log has ended."""
+        reader = self._reader
+        while len(self._passed) < start:
+            ids = await reader.wait_news()
+            self._passed += ids
+            if len(self._passed) >= start or reader.end is not None:
                 break
             if reader.is_unknown:
                 raise RequestNotFound(f"no request {reader.request_id!r}")
             if reader.must_move:
                 raise Draining("this replica is draining")
-        return ids
+            if not ids:
+                return False
+        return True
 
     async def next_chunk(self) -> OutputChunk | None:
         """Waits for news. None: nothing to be shown came of it. Raises how the request ended."""

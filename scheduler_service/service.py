@@ -49,7 +49,9 @@ OPERATIONS = "tokentide.v1.Operations"
 WATCH_REFRESH_S = 4.0
 HEALTH_S = 0.25
 STOP_GRACE_S = 1.0
-LAST_STREAMS_S = 5.0  # for streams to take their last word: a stream that is cut is told CANCELLED by grpc
+LAST_STREAMS_S = (
+    5.0  # for streams to take their last word: a stream that is cut is told CANCELLED by grpc
+)
 MAX_REQUEST_BYTES = 8 * 1024 * 1024  # a prompt at its limit fits; parsing more would stop the loop
 
 CLIENT_SERVER_OPTIONS = (
@@ -111,7 +113,6 @@ class Replica:
         self._settings = settings
         self._store = store
         self.replica_id = settings.replica_id or uuid.uuid4().hex[:12]
-        self._tokenizer_dir = tempfile.TemporaryDirectory(prefix="tokentide-tokenizer-")
         self._step_log = StepLog()
         self._step_file = StepFile(Path(settings.step_file)) if settings.step_file else None
         self._delivery = Delivery(store, self.replica_id)
@@ -124,6 +125,7 @@ class Replica:
             welcome=self._welcome,
             settings=MembershipSettings(worker_silence_s=settings.driver_silence_s),
             rolled_back=self._delivery.recheck_all,
+            cut_off=self._delivery.move_present,
         )
         self._strategy = PoolStrategy(
             store=store,
@@ -172,7 +174,6 @@ class Replica:
             self._step_file.close()
         if self._serving.model is not None:
             self._serving.model.text.close()
-        self._tokenizer_dir.cleanup()
 
     async def register(
         self, client_server: grpc.aio.Server, operator_server: grpc.aio.Server
@@ -283,9 +284,10 @@ class Replica:
             if self._serving.model is not None:
                 return
             assert isinstance(port, WorkerClient), "tokenizers come over grpc"
-            folder = Path(self._tokenizer_dir.name)
-            await port.fetch_tokenizer(folder)
-            codec = await asyncio.to_thread(TextCodec.load, folder)
+            # Gone again at once: a killed process would leave it behind.
+            with tempfile.TemporaryDirectory(prefix="tokentide-tokenizer-") as folder:
+                await port.fetch_tokenizer(Path(folder))
+                codec = await asyncio.to_thread(TextCodec.load, Path(folder))
             self._serving.model = ServedModel(
                 name=description.model,
                 fingerprint=description.fingerprint,

@@ -186,7 +186,9 @@ class Serving:
         self.watched[nonce] = request_id
         try:
             stream = OutputStream(self._codec(), spec, reader)
-            await stream.skip_to(start, prefix_hash)
+            while not await stream.skip_to(start, prefix_hash):
+                if reader.take_beat():
+                    yield stream.beat(self._delivery.next_within_ms)
             while True:
                 chunk = await stream.next_chunk()
                 if chunk is None and reader.take_beat():

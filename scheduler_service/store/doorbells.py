@@ -39,8 +39,12 @@ async def listen(
                     yield ()
         except (RedisError, OSError) as error:
             log.debug("doorbells lost: %s", error)
+        except (
+            Exception
+        ):  # a bug, of ours or of the client library: another connection may do better
+            log.exception("the doorbells' connection failed by a bug")
         finally:
-            with suppress(RedisError, OSError):
+            with suppress(Exception):
                 await connection.disconnect(nowait=True)
         await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
         backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)

@@ -68,6 +68,7 @@ class Lane:
         self._has_waiting = asyncio.Event()
         self._silence: asyncio.Timeout | None = None  # of the read that is going on
         self._actor: asyncio.Task[None] | None = None
+        self.has_been_let_in = False  # from then on a refusal may pass
 
     def start(self) -> None:
         self._actor = asyncio.create_task(self._run(), name="store lane")
@@ -98,7 +99,7 @@ class Lane:
             try:
                 await connection.connect()
             except (RedisError, OSError) as error:
-                self._fail(_as_unavailable(error), self._waiting)
+                self._fail(self._as_unavailable(error), self._waiting)
             else:
                 backoff_s = 0.0
                 await self._serve_until_lost(connection)
@@ -113,7 +114,11 @@ class Lane:
         try:
             await self._serve(connection)
         except (RedisError, OSError) as error:
-            self._fail(_as_unavailable(error), self._sent)
+            self._fail(self._as_unavailable(error), self._sent)
+        except Exception as error:
+            # A bug, of ours or of the client library: whatever it is, another connection may do better.
+            log.exception("the store's connection failed by a bug")
+            self._fail(StoreUnavailable(f"the store's connection failed: {error!r}"), self._sent)
 
     async def _serve(self, connection: Connection) -> None:
         """Until the connection is lost; raises what ended it."""
@@ -166,6 +171,17 @@ class Lane:
         finally:
             self._silence = None
 
+    def _as_unavailable(self, error: Exception) -> Exception:
+        # redis-py wraps what went wrong while connecting
+        causes = (error, error.__cause__)
+        if any(isinstance(cause, (AuthenticationError, NoPermissionError)) for cause in causes):
+            refused = f"the store does not let us in: {error}"
+            if not self.has_been_let_in:
+                return StoreRefused(refused)
+            log.error("%s", refused)  # somebody changes a password: it may let us in again
+            return StoreUnavailable(refused)
+        return StoreUnavailable(f"no answer from the store: {str(error) or 'it is silent'}")
+
     def _on_end(self, actor: asyncio.Task[None]) -> None:
         """Whatever ended the actor, nobody waits for ever."""
         if not actor.cancelled() and actor.exception() is not None:
@@ -198,11 +214,3 @@ def _settle(future: "asyncio.Future[Any]", reply: Any, error: Exception | None) 
         future.set_exception(StoreUnavailable(f"the store is not ready: {error}"))
     else:
         future.set_exception(error)
-
-
-def _as_unavailable(error: Exception) -> Exception:
-    # redis-py wraps what went wrong while connecting
-    causes = (error, error.__cause__)
-    if any(isinstance(cause, (AuthenticationError, NoPermissionError)) for cause in causes):
-        return StoreRefused(f"the store does not let us in: {error}")
-    return StoreUnavailable(f"no answer from the store: {str(error) or 'it is silent'}")

@@ -3,6 +3,7 @@
 Keys and layouts are documented in `functions/*.lua`. Knows nothing of grpc, planning or payloads.
 """
 
+import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -41,6 +42,8 @@ from shared.errors import (
     StoreRolledBack,
     StoreUnavailable,
 )
+
+log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
@@ -107,6 +110,8 @@ class RedisStore:
             raise StoreRefused(f"{without_password(url)}: {error}") from error
         self._waits_for_replica = durability == "failover"
         await self._load_library(self._driving)
+        for lane in (self._driving, self._doors, self._reading):
+            lane.has_been_let_in = True
 
     async def close(self) -> None:
         for lane in (self._driving, self._doors, self._reading):
@@ -172,7 +177,7 @@ class RedisStore:
 
     async def read_payload(self, request_id: str) -> bytes | None:
         key = f"{self._prefix}request:{request_id}"
-        payload: bytes | None = await self._reading.call("HGET", key, "payload")
+        payload: bytes | None = await self._ask(self._reading, "HGET", key, "payload")
         return payload
 
     # Drivers.
@@ -262,7 +267,7 @@ class RedisStore:
         return (int(reply[0]), int(reply[1])) if reply else None
 
     async def list_workers(self) -> tuple[str, ...]:
-        names = await self._driving.call("SMEMBERS", f"{self._prefix}workers")
+        names = await self._ask(self._driving, "SMEMBERS", f"{self._prefix}workers")
         return tuple(sorted(name.decode() for name in names))
 
     async def beat(self, replica_id: str) -> PoolTotals:
@@ -317,8 +322,23 @@ class RedisStore:
             if name == "submit":
                 raise
             raise StoreUnavailable(f"the store is out of memory: {error}") from error
-        except NoPermissionError as error:
-            raise StoreRefused(f"the store's user may not call our functions: {error}") from error
+        except ResponseError as error:
+            raise self._as_ours(name, error) from error
+
+    def _as_ours(self, name: str, error: ResponseError) -> Exception:
+        """A call that the store refuses: for want of a right, or because of a key that is not of its kind."""
+        message = f"the store refuses {name}: {error}"
+        if isinstance(error, NoPermissionError) and not self._driving.has_been_let_in:
+            return StoreRefused(message)
+        log.error("%s", message)
+        return StoreUnavailable(message)
+
+    async def _ask(self, lane: Lane, *command: Argument) -> Any:
+        """A plain command."""
+        try:
+            return await lane.call(*command)
+        except ResponseError as error:
+            raise self._as_ours(str(command[0]), error) from error
 
     async def _call_function(self, lane: Lane, name: str, arguments: Sequence[Argument]) -> Any:
         command = ("FCALL", self._library.function(name), 1, self._prefix)

@@ -185,6 +185,7 @@ class SimReplica:
             welcome=self._welcome,
             settings=MembershipSettings(stable_s=3.0),
             rolled_back=self.delivery.recheck_all,
+            cut_off=self.delivery.move_present,
         )
         self.strategy = PoolStrategy(
             store=self.store,

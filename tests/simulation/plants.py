@@ -79,8 +79,8 @@ def execute_a_repeated_plan(monkeypatch: Any) -> None:
 def follow_without_comparing_the_hash(monkeypatch: Any) -> None:
     skip_to = OutputStream.skip_to
 
-    async def planted(self: Any, start: int, prefix_hash: bytes) -> None:
-        await skip_to(self, start, b"")
+    async def planted(self: Any, start: int, prefix_hash: bytes) -> bool:
+        return await skip_to(self, start, b"")
 
     monkeypatch.setattr(OutputStream, "skip_to", planted)
 

@@ -124,7 +124,7 @@ class History:
     async def store_away_for_one(self) -> None:
         replica = self.cluster.replicas[self.rng.choice(self.cluster.replica_ids)]
         replica.store.is_reachable = False
-        await asyncio.sleep(self.rng.random() * 8)
+        await asyncio.sleep(self.rng.random() * self.rng.choice((8, 40)))
         replica.store.is_reachable = True
 
     async def store_loses_calls(self) -> None:

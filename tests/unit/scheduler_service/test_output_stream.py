@@ -121,3 +121,19 @@ async def test_the_end_is_judged_too_when_it_comes_after_the_stream_began(end):
     with pytest.raises(ServingError) as raised:
         await stream.next_chunk()
     assert isinstance(raised.value, IndexBeyondLog)
+
+
+async def test_a_start_ahead_of_the_log_waits_for_it_and_beats_meanwhile():
+    reader = Reader("r", 0)
+    stream = OutputStream(CODEC, make_spec(), reader)
+    reader.take(0, IDS[:1])
+
+    for _ in range(3):  # as long as nothing comes
+        reader.beat()
+        assert not await stream.skip_to(2, b"")
+        assert reader.take_beat()
+    reader.take(1, IDS[1:])
+
+    assert await stream.skip_to(2, b"")
+    chunk = await stream.next_chunk()
+    assert chunk is not None and (chunk.start_index, chunk.token_ids) == (2, (IDS[2],))
