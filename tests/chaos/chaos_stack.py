@@ -92,7 +92,7 @@ class ChaosStack:
             await self.restart_dead()  # one was still dying
         for worker in self.stack.workers:
             while await self.driver_of(worker) is None:
-                await asyncio.sleep(0.05)
+                await self.restart_dead()  # one was still dying
 
     async def _all_serve(self) -> bool:
         try:
