@@ -131,6 +131,8 @@ class Delivery:
         self._is_moving = False
         self._read_wake = asyncio.Event()
         self.on_new_work: Callable[[], None] = _nothing  # set by the service: wakes the drivers
+        # What answers next may be a store that has lost writes, and made other tokens of them already.
+        store.on_connection_lost(self.recheck_all)
 
     @property
     def num_streams(self) -> int:
@@ -186,6 +188,9 @@ class Delivery:
             if row.is_held:
                 continue
             for reader in self._readers.get(row.request_id, ()):
+                if reader.must_recheck:
+                    self._want(row.request_id)
+                    continue
                 if row.num_cached_tokens >= 0:
                     reader.num_cached_tokens = row.num_cached_tokens
                 if not reader.take(row.index, row.token_ids):
@@ -259,7 +264,8 @@ class Delivery:
         return min(0 if reader.must_recheck else reader.num_known for reader in readers)
 
     def _feed(self, reader: Reader, start: int, found: LogSlice) -> None:
-        if not reader.take(start, found.token_ids):
+        must_read_all = reader.must_recheck and start > 0
+        if must_read_all or not reader.take(start, found.token_ids):
             self._want(reader.request_id)
             return
         if found.num_output_tokens >= reader.num_known:

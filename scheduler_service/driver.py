@@ -94,7 +94,7 @@ class Driver:
             self._committer,
             capacity=self._capacity,
             replied=self._on_reply,
-            is_live=lambda request_id: self._view.live(request_id) is not None,
+            is_live=self._goes_on,
             repair=Repair(
                 presented=lambda: self._holdings.presented(self._view.sequences),
                 refused=self._on_refused,
@@ -161,6 +161,10 @@ class Driver:
     def ring(self) -> None:
         """A hint: the store has news."""
         self._poll.ring()
+
+    def doubt_store(self) -> None:
+        """It may have lost writes: tell it again what runs here."""
+        self._poll.repair()
 
     async def _attach(self) -> None:
         resident = await self._stream.hello(self._context.replica_id)
@@ -334,6 +338,11 @@ class Driver:
     def _output_of(self, request_id: str) -> Sequence[int]:
         live = self._view.live(request_id)
         return live.output_ids if live is not None else ()
+
+    def _goes_on(self, request_id: str) -> bool:
+        """Whether more will come of it here. One that has ended may have lost its end with the store's writes."""
+        live = self._view.live(request_id)
+        return live is not None and live.ending in (None, Ending.PREEMPTED)
 
     def _on_rollback(self) -> None:
         self._poll.repair()

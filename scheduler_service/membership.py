@@ -95,6 +95,7 @@ class Membership:
         self._reclaimer = Reclaimer(
             store, settings.reclaim, seen_here=self._incarnations, reclaimed=self.ring
         )
+        store.on_connection_lost(self._doubt_store)
         self._last_there: dict[str, str] = {}  # address -> the incarnation that was seen there
         self._is_draining = False
         self.is_store_there = False
@@ -131,6 +132,11 @@ class Membership:
     def ring(self) -> None:
         for driver in self.drivers():
             driver.ring()
+
+    def _doubt_store(self) -> None:
+        """What answers next may have lost writes, and count as many again before that is noticed."""
+        for driver in self.drivers():
+            driver.doubt_store()
 
     async def drain(self) -> None:
         """Yield every worker and take none; returns when all are given up."""

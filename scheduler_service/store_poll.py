@@ -93,8 +93,8 @@ class StorePoll:
         for record, status in zip(records, outcome.statuses, strict=True):
             if status != AdoptStatus.ADOPTED:
                 self._repair_with.refused(record.request_id)
-        logger.warning(
-            "the store had lost writes: %d of %d running requests given back",
+        logger.info(
+            "the store was told what runs here: it took %d of %d requests",
             outcome.statuses.count(AdoptStatus.ADOPTED),
             len(records),
         )

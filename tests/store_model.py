@@ -466,6 +466,9 @@ class StoreModel:
         self._seal(bool(num))
         return num
 
+    def on_connection_lost(self, tell: Callable[[], None]) -> None:
+        """There is none that could be."""
+
     async def doorbells(self, replica_id: str) -> AsyncIterator[tuple[str, ...]]:
         listener = (replica_id, asyncio.Queue[tuple[str, ...]]())
         self.listeners.append(listener)

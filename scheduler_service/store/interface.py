@@ -4,7 +4,7 @@ Implemented by `redis_store` and by the tests' model. Knows nothing of Redis, gr
 milliseconds are by the store's own clock.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -324,6 +324,10 @@ class RequestStore(Protocol):
 
     async def release_quarantined(self, request_ids: Sequence[str]) -> int:
         """Forget them: their ids may be submitted anew. Returns how many there were."""
+
+    def on_connection_lost(self, tell: Callable[[], None]) -> None:
+        """`tell` is called whenever a connection to the store is lost: what comes after may be another server,
+        or the same one with fewer writes."""
 
     def doorbells(self, replica_id: str) -> AsyncIterator[tuple[str, ...]]:
         """Hints: ids watched here whose logs grew or that ended, or an empty tuple: look at the

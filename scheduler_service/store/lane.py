@@ -61,6 +61,7 @@ class Lane:
     def __init__(
         self, make_connection: Callable[[], Connection], reply_timeout_s: float = 5.0
     ) -> None:
+        self.on_lost: list[Callable[[], None]] = []  # told when a connection has ended
         self._make_connection = make_connection
         self._reply_timeout_s = reply_timeout_s
         self._waiting: deque[_Call] = deque()  # not sent
@@ -103,6 +104,8 @@ class Lane:
             else:
                 backoff_s = 0.0
                 await self._serve_until_lost(connection)
+                for tell in self.on_lost:
+                    tell()
             finally:
                 with suppress(RedisError, OSError):
                     await connection.disconnect(nowait=True)

@@ -297,6 +297,10 @@ class RedisStore:
             num += await self._call(self._doors, "release_quarantined", *ids)
         return num
 
+    def on_connection_lost(self, tell: Callable[[], None]) -> None:
+        for lane in (self._driving, self._doors, self._reading):
+            lane.on_lost.append(tell)
+
     def doorbells(self, replica_id: str) -> AsyncIterator[tuple[str, ...]]:
         return doorbells.listen(self._make_connection, self._prefix, replica_id)
 

@@ -191,9 +191,29 @@ class RemoteStore:
         self._life = life
         self._rng = rng
         self._witness = witness
+        self._num_connections = 0  # so far, less one
         self._driving, self._doors, self._reading = (Lane(rng, max_delay_s) for _ in range(3))
-        self.is_reachable = True
+        self._is_reachable = True
+        self._tell_lost: list[Callable[[], None]] = []
         self.loss = 0.0  # share of the calls that are lost, half of them only after they happened
+
+    @property
+    def is_reachable(self) -> bool:
+        return self._is_reachable
+
+    @is_reachable.setter
+    def is_reachable(self, is_reachable: bool) -> None:
+        self._is_reachable = is_reachable
+        if not is_reachable:
+            self.lose_connection()
+
+    def on_connection_lost(self, tell: Callable[[], None]) -> None:
+        self._tell_lost.append(tell)
+
+    def lose_connection(self) -> None:
+        self._num_connections += 1
+        for tell in self._tell_lost:
+            tell()
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._model, name)
@@ -209,6 +229,7 @@ class RemoteStore:
         return remote
 
     async def _travel(self, name: str, lane: Lane, call: Any, args: tuple[Any, ...]) -> Any:
+        connection = self._num_connections
         await lane.send()
         await self._life.wait_going()
         loses_call = bool(self.loss) and self._rng.random() < self.loss / 2
@@ -220,7 +241,8 @@ class RemoteStore:
         finally:
             await lane.answer()
             await self._life.wait_going()
-            if loses_answer or not self.is_reachable:
+            is_cut = connection != self._num_connections
+            if loses_answer or is_cut or not self.is_reachable:
                 raise StoreUnavailable("the answer got lost")
 
     async def _happen(self, name: str, call: Any, args: tuple[Any, ...]) -> Any:

@@ -11,7 +11,7 @@ async def history_of(seed: int) -> History:
     return history
 
 
-@pytest.mark.parametrize("seed", [*range(60), 193])
+@pytest.mark.parametrize("seed", [*range(60), 193, 442, 589, 1594, 2015])
 def test_streams_go_on_whatever_goes_wrong(seed: int) -> None:
     history = run(history_of(seed))
 
