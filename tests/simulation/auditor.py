@@ -69,6 +69,8 @@ class Auditor:
             self._violate("I11", f"{incarnation}: {num_results} results wait for their commit")
 
     def on_accepted(self, request_id: str, spec: RequestSpec) -> None:
+        if self.store_loses_writes and not self._delivered[request_id]:
+            self._accepted[request_id] = spec  # what was decided before may be lost, and nobody knows
         known = self._accepted.setdefault(request_id, spec)
         if known != spec:
             self._violate("I5", f"{request_id}: a retry decided the request anew")
