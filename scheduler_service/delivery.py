@@ -28,6 +28,7 @@ STATUS_AFTER = {
 
 LOST_S = 5.0  # a request that was there is gone when nobody has given it back for so long
 BEAT_S = 0.5
+FORSAKEN_S = 10.0  # without an answer of the store for so long, streams fall silent, so that clients look elsewhere
 MAX_BEATS_PER_S = 1000.0
 READ_BATCH = 256  # logs read in one store call
 
@@ -129,6 +130,7 @@ class Delivery:
         self._readers: dict[str, list[Reader]] = {}
         self._to_read: dict[str, None] = {}  # in order
         self._is_moving = False
+        self._answered_s = 0.0  # when the store last answered
         self._read_wake = asyncio.Event()
         self.on_new_work: Callable[[], None] = _nothing  # set by the service: wakes the drivers
         # What answers next may be a store that has lost writes, and made other tokens of them already.
@@ -153,6 +155,8 @@ class Delivery:
         reader.sent_s = asyncio.get_running_loop().time()
         if self._is_moving:
             reader.move()
+        if not self._readers:
+            self._answered_s = reader.sent_s  # nothing has been asked for a while
         self._readers.setdefault(request_id, []).append(reader)
         self._want(request_id)
         return reader
@@ -222,9 +226,11 @@ class Delivery:
         while True:
             await asyncio.sleep(self._poll_s)
             now_s, beat_s = asyncio.get_running_loop().time(), self.beat_s
+            # Without the store it does not know what becomes of them: others may.
+            may_beat = now_s - self._answered_s < FORSAKEN_S
             for request_id, readers in self._readers.items():
                 for reader in readers:
-                    if now_s - reader.sent_s >= beat_s:
+                    if may_beat and now_s - reader.sent_s >= beat_s:
                         reader.sent_s = now_s
                         reader.beat()
                 if any(now_s - reader.heard_s >= self._poll_s for reader in readers):
@@ -249,7 +255,7 @@ class Delivery:
         # Streams may have gone while the batch before was read.
         starts = [(r, self._lowest(r)) for r in request_ids if r in self._readers]
         slices = await self._store.read_logs(starts)
-        now_s = asyncio.get_running_loop().time()
+        self._answered_s = now_s = asyncio.get_running_loop().time()
         for (request_id, start), found in zip(starts, slices, strict=True):
             for reader in tuple(self._readers.get(request_id, ())):
                 reader.heard_s = now_s

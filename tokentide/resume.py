@@ -84,7 +84,7 @@ class Streams(Protocol):
 class RetrySettings:
     first_delay_s: float = 0.05
     max_delay_s: float = 2.0
-    give_up_s: float = 60.0  # without any progress
+    give_up_s: float = 600.0  # without any answer for an accepted request
     first_answer_s: float = 15.0  # give up so soon when nobody has ever answered
     lost_s: float = 3.0  # without a trace of the request before it is submitted again
 

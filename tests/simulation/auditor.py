@@ -12,7 +12,7 @@ from witness import StoreWitness
 from scheduler_service.planning.request import TERMINAL
 from scheduler_service.request_spec import RequestSpec
 from scheduler_service.store.interface import LogSlice
-from shared.errors import DataLoss
+from shared.errors import DataLoss, RequestFailed
 from shared.types import BatchPlan, FinishReason, RefusalReason, StepResult
 from tokentide.resume import Chunk
 
@@ -29,6 +29,7 @@ class Auditor:
         self._delivered: dict[str, list[int]] = defaultdict(list)
         self._texts: dict[str, str] = defaultdict(str)
         self._ends: dict[str, Any] = {}
+        self._heard: set[str] = set()
         self._steps: set[tuple[str, int, int]] = set()
         self.cancelled: set[str] = set()
         self.store_loses_writes = False
@@ -70,12 +71,19 @@ class Auditor:
 
     def on_accepted(self, request_id: str, spec: RequestSpec) -> None:
         if self.store_loses_writes and not self._delivered[request_id]:
-            self._accepted[request_id] = spec  # what was decided before may be lost, and nobody knows
+            self._accepted[request_id] = (
+                spec  # what was decided before may be lost, and nobody knows
+            )
         known = self._accepted.setdefault(request_id, spec)
         if known != spec:
             self._violate("I5", f"{request_id}: a retry decided the request anew")
 
+    def has_heard(self, request_id: str) -> bool:
+        """Whether its client has been told that it is accepted."""
+        return request_id in self._heard
+
     def on_delivered(self, request_id: str, chunk: Chunk) -> None:
+        self._heard.add(request_id)
         delivered = self._delivered[request_id]
         if chunk.token_ids and chunk.start_index != len(delivered):
             self._violate("I5", f"{request_id}: {chunk.start_index} after {len(delivered)}")
@@ -129,6 +137,8 @@ class Auditor:
         return delivered if delivered in complete else next(iter(complete), [])
 
     def _judge_output(self, request_id: str, spec: RequestSpec, status: str) -> None:
+        if self.store_loses_writes and self._ends.get(request_id) == RequestFailed.__name__:
+            return  # it had failed, and the store has lost that
         expected = self._expected(request_id, spec)
         delivered = self._delivered[request_id]
         # A failure may die with its driver before it is written: then the request has run elsewhere.

@@ -27,7 +27,7 @@ from shared.errors import ServingError, WorkerGone, WorkerLost
 from shared.strategy import StrategySettings
 from shared.types import BatchPlan, FinishReason, StepResult, WorkerDescription, WorkerStats
 from shared.validation import Capacity, RawRequest, RequestLimits
-from tokentide.resume import RetrySettings, resuming
+from tokentide.resume import RetrySettings, StreamBroken, resuming
 from worker_service.session import WorkerSession
 from worker_service.session_values import SessionLimits
 
@@ -38,6 +38,7 @@ BLOCK_SIZE = 16
 NUM_BLOCKS = 48
 MAX_MODEL_TOKENS = 4096
 DRAIN_S = 10.0
+NOBODY_ANSWERED = "nobody answered"
 LIMITS = Limits(token_budget=64, max_sequences=8, max_bypasses=4)
 
 
@@ -282,6 +283,8 @@ class Cluster:
         await self.replicas[replica_id].life.kill()
 
     def restart_replica(self, replica_id: str) -> None:
+        if self.replicas[replica_id].life.is_alive:
+            return  # somebody has: two cannot live at one address
         self.replicas[replica_id] = SimReplica(self, replica_id)
 
     def path(self, replica_id: str, address: str) -> Life:
@@ -299,6 +302,8 @@ class Cluster:
         await self.workers[address].life.kill()
 
     def restart_worker(self, address: str) -> None:
+        if self.workers[address].life.is_alive:
+            return
         self.workers[address] = SimWorker(self, address, self.num_blocks[address])
 
     async def drain_worker(self, address: str) -> None:
@@ -352,6 +357,11 @@ class Cluster:
                     finish = chunk.finish.reason
         except ServingError as error:
             finish = type(error).__name__
+        except StreamBroken:
+            if self.auditor.has_heard(raw.request_id):
+                raise
+            finish = NOBODY_ANSWERED  # not accepted as far as it knows; it is told so
+            self.auditor.cancelled.add(raw.request_id)
         self.auditor.on_client_end(raw.request_id, finish)
         return finish
 

@@ -19,6 +19,7 @@ class Life:
         self.is_alive = True
         self.is_held = False
         self.repeats_plans = False  # of a path: each plan arrives twice
+        self.failures: list[str] = []
         self._goes_on = asyncio.Event()
         self._resumes: list[Callable[[], None]] = []
         # Dictionaries for their order: a set's depends on addresses, and a seed must replay.
@@ -52,6 +53,8 @@ class Life:
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self.tasks.pop(task, None)
+        if self.is_alive and not task.cancelled() and task.exception() is not None:
+            self.failures.append(repr(task.exception()))  # a real process would end
 
     def own(self, link: "SimLink") -> None:
         self._links[link] = None

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
-from cluster import Cluster, OpenStore
+from cluster import NOBODY_ANSWERED, Cluster, OpenStore
 from store_loss import empty, restore, saved
 from store_model import StoreModel
 from test_simulation import make_raw, settle
@@ -237,7 +237,8 @@ def judge(history: History) -> list[str]:
     found = auditor.judge()
     for name, end in history.ends.items():
         may_differ = auditor.is_divergent and auditor.store_loses_writes
-        is_right = end is FinishReason.LENGTH or (may_differ and end == DataLoss.__name__)
+        is_right = end in (FinishReason.LENGTH, NOBODY_ANSWERED)
+        is_right |= may_differ and end == DataLoss.__name__
         if not is_right and name not in auditor.failed:
             found.append(f"I9: {name} ended as {end}")
     return found
