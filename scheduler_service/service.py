@@ -209,6 +209,7 @@ class Replica:
             self._membership.run(),
             self._delivery.run(),
             self._serving.run_unwatching(),
+            self._serving.run_rewatching(),
             self._show_health(),
             keep_watching(self._store, self.replica_id, self._serving.watched, WATCH_REFRESH_S),
         ]

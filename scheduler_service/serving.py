@@ -40,6 +40,8 @@ from shared.validation import (
     check_token_ids,
 )
 
+REWATCH_S = 0.5  # between attempts while the store is away
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
@@ -81,6 +83,9 @@ class Serving:
         self._draw_seed = draw_seed
         self._unwatched: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self.watched: dict[str, str] = {}  # nonce -> request id, of the streams open here
+        self._watches: dict[str, Watch] = {}  # the same, as the store was told
+        self._must_rewatch = asyncio.Event()
+        store.on_connection_lost(self._must_rewatch.set)
         self.model: ServedModel | None = None
         self.is_draining = False
 
@@ -184,6 +189,7 @@ class Serving:
         """The request's chunks from output index `start` on, until it has ended."""
         reader = self._delivery.open(request_id, 0)
         self.watched[nonce] = request_id
+        self._watches[nonce] = self._watch(spec, nonce)
         try:
             stream = OutputStream(self._codec(), spec, reader)
             while not await stream.skip_to(start, prefix_hash):
@@ -201,6 +207,7 @@ class Serving:
         finally:
             self._delivery.close(reader)
             self.watched.pop(nonce, None)
+            self._watches.pop(nonce, None)
             self._unwatched.put_nowait((request_id, nonce))
 
     @property
@@ -240,6 +247,20 @@ class Serving:
         if self.model is None:
             raise NoWorker("no worker has been found yet")
         return self.model.codec
+
+    async def run_rewatching(self) -> None:
+        """Tell a store that may have lost writes of all who read here: a refresh is no use for a watch that it
+        does not know."""
+        while True:
+            await self._must_rewatch.wait()
+            self._must_rewatch.clear()
+            try:
+                for nonce, watch in tuple(self._watches.items()):
+                    if nonce in self.watched:
+                        await self._store.watch(self.watched[nonce], watch)
+            except StoreUnavailable:
+                self._must_rewatch.set()
+                await asyncio.sleep(REWATCH_S)
 
     async def run_unwatching(self) -> None:
         """Tell the store of readers that have gone. Never runs in a client's task."""

@@ -217,6 +217,7 @@ class SimReplica:
             self.membership.run(),
             self.delivery.run(),
             self.serving.run_unwatching(),
+            self.serving.run_rewatching(),
             keep_watching(self.store, replica_id, self.serving.watched, 4.0),
         ):
             self.life.spawn(part)
