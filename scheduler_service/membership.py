@@ -49,6 +49,7 @@ class MembershipSettings:
     worker_silence_s: float = 2.0  # no stats for so long: the worker is not there
     stats_interval_s: float = 0.25
     reconnect_s: float = 0.2
+    first_reconnect_s: float = 0.02  # to one that was there a moment ago: has it gone?
     resolve_s: float = 2.0
     reclaim: ReclaimSettings = field(default_factory=ReclaimSettings)
 
@@ -159,6 +160,7 @@ class Membership:
         port = self._connect(address)
         try:
             while True:
+                began_s = asyncio.get_running_loop().time()
                 try:
                     await self._watch(port)
                 except WorkerLost as error:
@@ -169,7 +171,11 @@ class Membership:
                     logger.error("worker %s is not of this pool: %s", address, error)
                 except Exception:  # our mistake: this worker is tried anew, the others go on
                     logger.exception("tending %s failed", address)
-                await asyncio.sleep(self._settings.reconnect_s)
+                settings = self._settings
+                was_there = asyncio.get_running_loop().time() - began_s > settings.reconnect_s
+                await asyncio.sleep(
+                    settings.first_reconnect_s if was_there else settings.reconnect_s
+                )
         finally:
             await port.close()
 

@@ -114,6 +114,15 @@ MISHAPS: dict[str, Mishap] = {
 }
 
 
+RARE = ("submit", "claim", "epoch grant", "reclaim", "requeue", "hello", "watch")
+PROVOKED = {  # what has to happen first
+    "epoch grant": kill_driver,
+    "hello": kill_driver,
+    "reclaim": kill_worker,
+    "watch": kill_driver,
+}
+
+
 def crash_points() -> list[tuple[str, str, str]]:
     """All of (point, before or after, who dies): the visiting process, a worker, a scheduler or the store."""
     others = {True: ("self", "worker", "store"), False: ("self", "scheduler", "store")}
@@ -139,13 +148,16 @@ async def crash_at(
     }
     prey = struck[victim]
     kind = f"crash {when} {point}, of {victim}"
-    visit = rng.randint(1, 12)
+    visit = 1 if point in RARE else rng.randint(1, 12)
     for service in has_point:
         stack.armed[service].write(point, when, visit, prey.pid if prey is not None else 0)
-    watched: list[Victim] = [prey] if prey is not None else list(has_point)
+    if point in PROVOKED:
+        await PROVOKED[point](stack, rng)
     try:
         async with asyncio.timeout(REACH_S):
-            while all(map(_lives, watched)):
+            while all(
+                stack.armed[service].is_armed for service in has_point
+            ):  # cleared as it strikes
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
         return Hit(kind, None)
@@ -153,9 +165,3 @@ async def crash_at(
         for service in has_point:
             stack.armed[service].clear()
     return Hit(kind, _now_s())
-
-
-def _lives(process: Victim) -> bool:
-    if isinstance(process, StoreProcess):
-        return process.exit_status is None
-    return process.is_running
