@@ -69,12 +69,12 @@ async def read(
     chunks = client.generate(ask.prompt, request_id=request_id, **ask.options)
     try:
         async for chunk in chunks:
+            received.text += chunk.text  # the last of it may come with the end, without ids
             if chunk.token_ids:
                 if chunk.start_index != len(received.token_ids):
                     received.ended = f"{chunk.start_index} after {len(received.token_ids)}"
                     break
                 received.token_ids += chunk.token_ids
-                received.text += chunk.text
                 received.arrivals_s.append(loop.time())
             if chunk.finish is not None:
                 received.ended = str(chunk.finish.reason)
