@@ -27,7 +27,8 @@ from shared.types import (
     SamplingParams,
     StopRules,
 )
-from worker_service.engine.engine import Engine, EngineConfig
+from worker_service.engine.engine import Engine
+from worker_service.engine.engine_config import EngineConfig
 
 BATCH_SIZES = (1, 8, 32)
 NUM_PROMPT_TOKENS = 64

@@ -14,8 +14,8 @@ from pathlib import Path
 import redis.asyncio
 
 from scheduler_service.store.embedded import EmbeddedStore
-from scheduler_service.store.interface import CommitRow, Fence, NewRequest, RunningRecord
 from scheduler_service.store.redis_store import RedisStore
+from scheduler_service.store.values import CommitRow, Fence, NewRequest, RunningRecord
 from tokentide.bench.statistics import median
 
 NUM_ROWS = 32

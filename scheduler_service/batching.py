@@ -11,7 +11,7 @@ from scheduler_service.planning.live import Admissible
 from scheduler_service.planning.snapshot import Limits
 from scheduler_service.planning.strategies.interface import Strategy
 from scheduler_service.planning.strategies.selection import limits_under, strategy_of
-from scheduler_service.store.interface import BatchRecord, BatchStart, RunningRecord
+from scheduler_service.store.values import BatchRecord, BatchStart, RunningRecord
 from shared.strategy import StrategySettings
 
 

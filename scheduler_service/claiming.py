@@ -8,12 +8,8 @@ from dataclasses import dataclass
 
 from scheduler_service.committer import Committer
 from scheduler_service.planning.snapshot import Decision
-from scheduler_service.store.interface import (
-    BatchStart,
-    DriverReply,
-    RequestStore,
-    RunningRecord,
-)
+from scheduler_service.store.interface import RequestStore
+from scheduler_service.store.values import BatchStart, DriverReply, RunningRecord
 from shared.errors import StoreRolledBack, StoreUnavailable
 
 

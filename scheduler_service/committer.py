@@ -12,13 +12,8 @@ from functools import partial
 from typing import TypeVar
 
 from scheduler_service.driver_values import DriverSettings
-from scheduler_service.store.interface import (
-    CommitRow,
-    DriverReply,
-    Fence,
-    RequestStore,
-    RowStatus,
-)
+from scheduler_service.store.interface import RequestStore
+from scheduler_service.store.values import CommitRow, DriverReply, Fence, RowStatus
 from shared.errors import StoreRolledBack, StoreUnavailable
 
 Reply = TypeVar("Reply")

@@ -7,39 +7,28 @@ that the next plan can leave; tokens are delivered only after their commit.
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
 from scheduler_service.batching import Batching, is_held, running_batch_of
 from scheduler_service.claiming import Claiming
 from scheduler_service.committer import CommitListener, Committer
+from scheduler_service.driver_requests import DriverRequests
 from scheduler_service.driver_values import (
     DriverContext,
     StepTotals,
     WorkerLink,
-    admissible,
     capacity_of,
-    commit_row,
     waiting_request,
 )
 from scheduler_service.planning.live import Admissible, Ending
-from scheduler_service.planning.outcome import TokenRow
-from scheduler_service.planning.planner import plan_step
-from scheduler_service.planning.results import StepOutcome, ended_row
+from scheduler_service.planning.results import StepOutcome
 from scheduler_service.planning.snapshot import Decision
 from scheduler_service.planning.view import DriverView
-from scheduler_service.repair import Continuity, Holdings
-from scheduler_service.step_notes import StepNote
-from scheduler_service.store.interface import (
-    BatchStart,
-    CommitRow,
-    DriverReply,
-    Fence,
-    RunningRecord,
-)
+from scheduler_service.repair import Continuity
+from scheduler_service.step_making import StepMaking
+from scheduler_service.store.values import BatchStart, CommitRow, DriverReply, Fence
 from scheduler_service.store_poll import Repair, StorePoll
-from scheduler_service.worker_pace import WorkerPace
 from scheduler_service.worker_stream import WorkerStream
 from shared.errors import StaleFence, StoreUnavailable, WorkerLost
 from shared.types import (
@@ -63,19 +52,21 @@ class Driver:
         self, link: WorkerLink, description: WorkerDescription, context: DriverContext
     ) -> None:
         self._stream = WorkerStream(link, context.settings.worker_silence_s)
-        self._description = description
         self._context = context
         self._capacity = capacity_of(description)
         self._settings = context.settings
         self._store = context.store
-        self._text_stops = context.open_text_stops()
+        text_stops = context.open_text_stops()
         self._batching = Batching(context.limits_of(description), context.strategy)
         self._view = DriverView(
             limits=self._batching.limits,
             block_size=description.block_size,
-            find_text_stop=self._text_stops.find,
+            find_text_stop=text_stops.find,
             max_model_tokens=description.max_model_tokens,
         )
+        live = self._view.sequences
+        self._requests = DriverRequests(text_stops, context.read_spec, live)
+        self._steps = StepMaking(context, description, self._view, self._batching)
         self._committer = Committer(
             store=context.store,
             settings=context.settings,
@@ -83,7 +74,7 @@ class Driver:
                 durable=context.committed,
                 refused=self._on_refused,
                 replied=self._on_reply,
-                output_of=self._output_of,
+                output_of=live.output_of,
                 rolled_back=self._on_rollback,
             ),
             clock_ns=context.clock_ns,
@@ -94,11 +85,8 @@ class Driver:
             self._committer,
             capacity=self._capacity,
             replied=self._on_reply,
-            is_live=self._goes_on,
-            repair=Repair(
-                presented=lambda: self._holdings.presented(self._view.sequences),
-                refused=self._on_refused,
-            ),
+            is_live=live.goes_on,
+            repair=Repair(presented=self._requests.presented, refused=self._on_refused),
         )
         self._claiming = Claiming(
             context.store,
@@ -108,20 +96,16 @@ class Driver:
             rolled_back=self._on_rollback,
         )
         self._continuity = Continuity()
-        self._holdings = Holdings()
         self._wake = asyncio.Event()
         self._wait_ms: int | None = None  # replan after so long, though nothing happens
         self._yield_reason: str | None = None
         self._is_worker_leaving = False
-        self._notes: deque[StepNote] = deque()
-        self._pace = WorkerPace()
-        self._totals = StepTotals()
         self._num_running = 0
         self._last_step_id = 0  # of the last result
 
     @property
     def totals(self) -> StepTotals:
-        totals = replace(self._totals)
+        totals = replace(self._steps.totals)
         totals.num_commits = self._committer.num_commits
         totals.commit_ns = self._committer.commit_ns
         return totals
@@ -181,7 +165,7 @@ class Driver:
             raise WorkerLost(f"the store is away: {error}") from error
         batches = [running_batch_of(record, attached.running) for record in attached.batches]
         held = {batch.batch_id for batch in batches if is_held(batch.settings)}
-        records = [self._admissible(r, r.batch_id in held) for r in attached.running]
+        records = [self._requests.take(r, is_held=r.batch_id in held) for r in attached.running]
         outcome = self._view.attach(resident, records, batches)
         self._committer.durable_step = resident.last_step_id
         self._on_reply(attached.reply)
@@ -210,13 +194,8 @@ class Driver:
         self.give_up("the worker drains")
 
     def _on_result(self, result: StepResult) -> None:
-        outcome = self._view.apply_result(result)
+        outcome = self._steps.finish(result)
         self._last_step_id = result.step_id
-        self._totals.count(result, outcome)
-        self._pace.learn(outcome.work, result.timings.total_ns)
-        note = self._notes.popleft()
-        note = note.finished(result, outcome.num_sampled_tokens, outcome.rows)
-        self._context.record_step(note)
         self._put(result.step_id, outcome)
         self._wake.set()
 
@@ -253,96 +232,44 @@ class Driver:
 
     async def _plan_once(self) -> bool:
         """False: there was nothing to send."""
-        clock_ns = self._context.clock_ns
-        started_ns = clock_ns()
-        batching = self._batching
-        batching.follow(self._view.batch)
-        self._view.limits = batching.limits
-        is_first = self._context.is_first_worker(self._fence.incarnation)
-        snapshot = self._view.snapshot(self._now_ms(), is_first_worker=is_first)
-        decision = plan_step(snapshot, batching.strategy)
+        decided = self._steps.decide(self._fence)
+        decision = decided.decision
         self._wait_ms = decision.wait_ms
-        plan_ns = clock_ns() - started_ns
-        batch_id = f"{self._fence.incarnation}/{self._fence.epoch}/{self._view.next_step_id}"
-        start = batching.start(batch_id) if decision.forms_batch else None
         await self._claiming.reject(decision)
-        claimed = await self._claim(decision, start)
-        is_idle = not (decision.chunks or claimed or decision.preemptions)
-        if is_idle and not self._view.has_releases:
+        claimed = await self._claim(decision, decided.start)
+        if decided.is_idle(claimed) and not self._view.has_releases:
             return False
-        started_ns = clock_ns()
-        plan = self._view.make_plan(
-            decision,
+        plan = self._steps.make_plan(
+            decided,
             claimed,
             epoch=self._fence.epoch,
             durable_step=self._committer.durable_step,
-            batch=batching.running_batch(batch_id, claimed) if start is not None else None,
-            now_ms=self._now_ms(),
-            predict_ns=self._pace.predict_ns,
-        )
-        plan_ns += clock_ns() - started_ns
-        self._totals.plan_ns += plan_ns
-        self._totals.num_preemptions += len(decision.preemptions)
-        note = StepNote.of_plan(
-            plan,
-            decision,
-            snapshot,
-            view=self._view,
-            description=self._description,
             num_running=self._num_running,
-            plan_ns=plan_ns,
-            strategy=batching.settings.name,
         )
-        self._notes.append(note)
         await self._stream.send(plan)
         return True
 
-    def _now_ms(self) -> int:
-        return self._context.clock_ns() // 1_000_000
-
     async def _claim(self, decision: Decision, start: BatchStart | None) -> list[Admissible]:
         claimed = await self._claiming.claim(decision, start)
-        new = [r for r in claimed if self._view.live(r.request_id) is None]
         is_held = start is None or start.is_held
-        requests = [self._admissible(r, is_held and bool(r.batch_id)) for r in new]
-        rows = {r.request_id: ended_row(r, self._text_stops.find) for r in requests}
-        ended = [self._row(row) for row in rows.values() if row is not None]
-        if ended:
-            self._committer.put(self._committer.durable_step, ended)
-        return [request for request in requests if rows[request.request_id] is None]
-
-    def _admissible(self, record: RunningRecord, is_held: bool) -> Admissible:
-        self._holdings.note(record, self._view.sequences)
-        spec = self._context.read_spec(record.payload)
-        request, stop_strings = admissible(record, spec, is_held=is_held)
-        if stop_strings:
-            self._text_stops.open(request, stop_strings)
-        return request
+        to_run, ended = self._requests.take_claimed(claimed, is_held=is_held)
+        self._put_at_once(ended)
+        return to_run
 
     # -- store -------------------------------------------------------------------------------------
 
     def _put(self, step_id: int, outcome: StepOutcome) -> None:
-        for request_id in outcome.requeues:
-            self._text_stops.close(request_id)
-        self._committer.put(step_id, [self._row(row) for row in outcome.rows], outcome.requeues)
+        self._requests.let_go(outcome.requeues)
+        self._committer.put(step_id, self._requests.rows(outcome.rows), outcome.requeues)
 
-    def _row(self, row: TokenRow) -> CommitRow:
-        if row.end is not None:
-            self._text_stops.close(row.request_id)
-        return commit_row(row)
+    def _put_at_once(self, rows: Sequence[CommitRow]) -> None:
+        """Rows that no step has made."""
+        if rows:
+            self._committer.put(self._committer.durable_step, rows)
 
     def _on_refused(self, request_id: str) -> None:
         self._view.end(request_id, Ending.STALE)
-        self._text_stops.close(request_id)
-
-    def _output_of(self, request_id: str) -> Sequence[int]:
-        live = self._view.live(request_id)
-        return live.output_ids if live is not None else ()
-
-    def _goes_on(self, request_id: str) -> bool:
-        """Whether more will come of it here. One that has ended may have lost its end with the store's writes."""
-        live = self._view.live(request_id)
-        return live is not None and live.ending in (None, Ending.PREEMPTED)
+        self._requests.let_go([request_id])
 
     def _on_rollback(self) -> None:
         self._poll.repair()
@@ -352,15 +279,11 @@ class Driver:
             self._on_rollback()
         window = reply.window
         entries = map(waiting_request, window.entries)
-        self._view.waiting.see(entries, window.num_waiting, window.num_unfit, self._now_ms())
+        self._view.waiting.see(entries, window.num_waiting, window.num_unfit, self._steps.now_ms())
         self._num_running = window.num_running
-        ended = [
-            row
-            for request_id, reason in zip(reply.cancelled_ids, reply.cancel_reasons, strict=True)
-            if (row := self._view.cancel(request_id, reason)) is not None
-        ]
-        if ended:
-            self._committer.put(self._committer.durable_step, [self._row(row) for row in ended])
+        cancelled = zip(reply.cancelled_ids, reply.cancel_reasons, strict=True)
+        ends = [self._view.cancel(request_id, reason) for request_id, reason in cancelled]
+        self._put_at_once(self._requests.rows(end for end in ends if end is not None))
         self._wake.set()
 
     # -- liveness ----------------------------------------------------------------------------------

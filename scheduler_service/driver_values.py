@@ -12,12 +12,8 @@ from scheduler_service.planning.results import StepOutcome, TextStopFinder
 from scheduler_service.planning.snapshot import Limits, WaitingRequest
 from scheduler_service.request_spec import RequestSpec
 from scheduler_service.step_notes import StepNote
-from scheduler_service.store.interface import (
-    CommitRow,
-    QueueEntry,
-    RequestStore,
-    RunningRecord,
-)
+from scheduler_service.store.interface import RequestStore
+from scheduler_service.store.values import CommitRow, QueueEntry, RunningRecord
 from shared.link import Link
 from shared.strategy import StrategySettings
 from shared.types import (

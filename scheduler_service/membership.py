@@ -11,9 +11,8 @@ Ordinary async code over injected ports, store and the loop's clock (I12).
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from scheduler_service.cut_off import CutOff
 from scheduler_service.driver import Driver
@@ -21,22 +20,13 @@ from scheduler_service.driver_values import StepTotals, WorkerLink
 from scheduler_service.reclaiming import Reclaimer, ReclaimSettings
 from scheduler_service.repair import Continuity
 from scheduler_service.replica_beats import ReplicaBeats, driver_ranking
-from scheduler_service.store.interface import PoolTotals, RequestStore
+from scheduler_service.seen_worker import SeenWorker, WorkerPort, until_silent
+from scheduler_service.store.interface import RequestStore
+from scheduler_service.store.values import PoolTotals
 from shared.errors import StoreRefused, StoreUnavailable, WorkerGone, WorkerLost
 from shared.types import WorkerDescription, WorkerStats
 
 logger = logging.getLogger(__name__)
-
-
-class WorkerPort(Protocol):
-    """A worker at an address. Raises WorkerLost when it does not answer, WorkerGone if nobody is there."""
-
-    address: str
-
-    async def describe(self) -> WorkerDescription: ...
-    def watch_stats(self, interval_s: float) -> AsyncIterator[WorkerStats]: ...
-    def drive(self) -> WorkerLink: ...
-    async def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,18 +42,6 @@ class MembershipSettings:
     first_reconnect_s: float = 0.02  # to one that was there a moment ago: has it gone?
     resolve_s: float = 2.0
     reclaim: ReclaimSettings = field(default_factory=ReclaimSettings)
-
-
-@dataclass(slots=True)
-class SeenWorker:
-    """A worker as this replica sees it now."""
-
-    port: WorkerPort
-    description: WorkerDescription
-    stats: WorkerStats
-    driver: Driver | None = None  # ours
-    last_driver: str = ""  # the replica that drove it when last heard
-    undriven_since_s: float | None = None
 
 
 class Membership:
@@ -194,7 +172,7 @@ class Membership:
         watching = port.watch_stats(self._settings.stats_interval_s)
         driving: asyncio.Task[None] | None = None
         try:
-            async for stats in _until_silent(watching, self._settings.worker_silence_s):
+            async for stats in until_silent(watching, self._settings.worker_silence_s):
                 if stats.incarnation != description.incarnation:
                     raise WorkerLost("it has a new incarnation")
                 seen = self._see(port, description, stats)
@@ -307,21 +285,6 @@ class Membership:
                 await self._store.set_strategy(before.strategy)
                 pool = replace(pool, strategy=before.strategy)
         self.pool = pool
-
-
-async def _until_silent(
-    stats: AsyncIterator[WorkerStats], silence_s: float
-) -> AsyncIterator[WorkerStats]:
-    """The same, but silence ends it as WorkerLost."""
-    while True:
-        try:
-            async with asyncio.timeout(silence_s):
-                yield_value = await anext(stats)
-        except StopAsyncIteration as error:
-            raise WorkerLost("its stats ended") from error
-        except TimeoutError as error:
-            raise WorkerLost("silent") from error
-        yield yield_value
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -6,9 +6,9 @@ Knows nothing of grpc, the store or how tokens come to be.
 import hashlib
 from dataclasses import dataclass
 
-from scheduler_service.delivery import LogEnd, Reader
 from scheduler_service.output_cursor import OutputCursor
 from scheduler_service.planning.request import RequestStatus
+from scheduler_service.reader import LogEnd, Reader
 from scheduler_service.request_spec import RequestSpec
 from scheduler_service.text import TextCodec
 from shared.errors import (

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from scheduler_service.planning.live import Ending, LiveSequence
-from scheduler_service.store.interface import RunningRecord
+from scheduler_service.store.values import RunningRecord
 
 SPARE_RECORDS = 64  # of requests that are gone, before they are swept
 

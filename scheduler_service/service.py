@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import sys
-import tempfile
 import time
 import uuid
 from contextlib import AsyncExitStack
@@ -23,18 +21,19 @@ from scheduler_service.doors.operations import OperationsServicer
 from scheduler_service.doors.status import StatusInterceptor
 from scheduler_service.driver import Driver
 from scheduler_service.driver_values import DriverContext, DriverSettings, WorkerLink
-from scheduler_service.membership import Membership, MembershipSettings, WorkerPort
-from scheduler_service.planning.snapshot import Limits
+from scheduler_service.membership import Membership, MembershipSettings
 from scheduler_service.pool_strategy import PoolStrategy
-from scheduler_service.serving import ServedModel, Serving
+from scheduler_service.seen_worker import WorkerPort
+from scheduler_service.serving import Serving
 from scheduler_service.step_file import StepFile
 from scheduler_service.step_log import StepLog
 from scheduler_service.step_notes import StepNote
 from scheduler_service.store.redis_store import RedisStore
 from scheduler_service.stored_request import spec_from_bytes
-from scheduler_service.text import TextCodec, TextPool
+from scheduler_service.text import TextCodec
 from scheduler_service.text_stops import CodecTextStops
 from scheduler_service.worker_client import WorkerClient
+from scheduler_service.worker_facts import fetch_model, limits_of
 from scheduler_service.worker_names import resolve_names
 from shared.pb import generation_pb2_grpc, operations_pb2_grpc
 from shared.serving_process import announce, bind, wait_stop_signal
@@ -149,7 +148,7 @@ class Replica:
         self._driver_context = DriverContext(
             store=store,
             replica_id=self.replica_id,
-            limits_of=self._limits_of,
+            limits_of=lambda description: limits_of(settings, description),
             settings=DriverSettings(worker_silence_s=settings.driver_silence_s),
             read_spec=spec_from_bytes,
             strategy=self._strategy.now,
@@ -282,44 +281,13 @@ class Replica:
     async def _welcome(self, port: WorkerPort, description: WorkerDescription) -> None:
         """The first worker brings the tokenizer."""
         async with self._welcoming:
-            if self._serving.model is not None:
-                return
-            assert isinstance(port, WorkerClient), "tokenizers come over grpc"
-            # Gone again at once: a killed process would leave it behind.
-            with tempfile.TemporaryDirectory(prefix="tokentide-tokenizer-") as folder:
-                await port.fetch_tokenizer(Path(folder))
-                codec = await asyncio.to_thread(TextCodec.load, Path(folder))
-            self._serving.model = ServedModel(
-                name=description.model,
-                fingerprint=description.fingerprint,
-                eos_token_ids=description.eos_token_ids,
-                logits_width=description.logits_width,
-                codec=codec,
-                text=TextPool(
-                    codec,
-                    num_threads=self._settings.text_threads,
-                    max_pending=self._settings.max_pending_prompts,
-                ),
-            )
-            logger.info("serving model %s", description.model)
+            if self._serving.model is None:
+                assert isinstance(port, WorkerClient), "tokenizers come over grpc"
+                self._serving.model = await fetch_model(port, description, self._settings)
+                logger.info("serving model %s", description.model)
 
     def _make_driver(self, link: WorkerLink, description: WorkerDescription) -> Driver:
         return Driver(link, description, self._driver_context)
-
-    def _limits_of(self, description: WorkerDescription) -> Limits:
-        """The settings, within what this worker takes."""
-        settings = self._settings
-        return Limits(
-            token_budget=min(settings.token_budget, description.max_step_tokens or sys.maxsize),
-            max_step_tokens=description.max_step_tokens,
-            max_worker_sequences=description.max_sequences,
-            max_sequences=min(settings.max_sequences, description.max_sequences or sys.maxsize),
-            chunk_size=settings.chunk_size,
-            max_bypasses=settings.max_bypasses,
-            max_prompt_skips=settings.max_prompt_skips,
-            max_partial_prompts=settings.max_partial_prompts,
-            watermark=settings.watermark,
-        )
 
     def _codec(self) -> TextCodec:
         model = self._serving.model

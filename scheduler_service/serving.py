@@ -15,7 +15,8 @@ from scheduler_service.delivery import Delivery
 from scheduler_service.output_stream import OutputChunk, OutputStream, open_cursor
 from scheduler_service.planning.request import RequestStatus
 from scheduler_service.request_spec import RequestSpec
-from scheduler_service.store.interface import LogSlice, NewRequest, RequestStore, Watch
+from scheduler_service.store.interface import RequestStore
+from scheduler_service.store.values import LogSlice, NewRequest, Watch
 from scheduler_service.stored_request import spec_from_bytes, spec_to_bytes
 from scheduler_service.text import TextCodec, TextPool
 from shared.errors import (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from scheduler_service.committer import Committer
 from scheduler_service.driver_values import DriverContext
-from scheduler_service.store.interface import AdoptStatus, DriverReply, RunningRecord
+from scheduler_service.store.values import AdoptStatus, DriverReply, RunningRecord
 from shared.errors import StoreRolledBack, StoreUnavailable
 
 logger = logging.getLogger(__name__)

@@ -14,16 +14,10 @@ from typing import Any
 import redis.asyncio
 from store_model import StoreModel
 
-from scheduler_service.store.interface import (
-    CommitRow,
-    Fence,
-    NewRequest,
-    RequestStore,
-    RunningRecord,
-    Watch,
-)
+from scheduler_service.store.interface import RequestStore
 from scheduler_service.store.limits import StoreLimits
 from scheduler_service.store.redis_store import RedisStore
+from scheduler_service.store.values import CommitRow, Fence, NewRequest, RunningRecord, Watch
 from shared.types import FinishReason, TokenIds
 
 CAPACITY = 100_000

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scheduler_service.store.interface import (
+from scheduler_service.store.limits import StoreLimits
+from scheduler_service.store.values import (
     AdoptOutcome,
     AdoptStatus,
     AttachOutcome,
@@ -32,7 +33,6 @@ from scheduler_service.store.interface import (
     SubmitOutcome,
     Watch,
 )
-from scheduler_service.store.limits import StoreLimits
 from shared.errors import QueueFull, RequestConflict, StaleFence, StoreRefused, StoreRolledBack
 from shared.types import Assignment, FinishReason
 

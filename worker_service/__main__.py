@@ -155,7 +155,8 @@ async def _load_simulated(settings: WorkerSettings, cleanup: contextlib.AsyncExi
 def _load(settings: WorkerSettings) -> Any:
     # Threads that spin while they wait cost 10 times the step where anything else wants the core.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from worker_service.engine.engine import Engine, EngineConfig  # noqa: PLC0415 (imports torch)
+    from worker_service.engine.engine import Engine  # noqa: PLC0415 (imports torch)
+    from worker_service.engine.engine_config import EngineConfig  # noqa: PLC0415
 
     device = settings.device
     if device == "auto":

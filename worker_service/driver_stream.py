@@ -4,8 +4,9 @@ what waits to be sent to it. Over an injected link (I12)."""
 import asyncio
 import contextlib
 
+from shared.errors import MalformedMessage
 from shared.link import Link
-from shared.types import DriverMessage, WorkerMessage
+from shared.types import PROTOCOL_MAX, PROTOCOL_MIN, DriverMessage, Fenced, Hello, WorkerMessage
 
 DriverLink = Link[WorkerMessage, DriverMessage]
 
@@ -39,3 +40,21 @@ class DriverStream:
                 await self.link.send(message)
         except ConnectionError:
             self.is_broken = True
+
+
+async def read_hello(link: DriverLink) -> Hello | Fenced:
+    """The first message, or what to answer instead of going on."""
+    try:
+        hello = await link.receive()
+    except MalformedMessage:
+        hello = None
+    if not isinstance(hello, Hello):
+        return Fenced(reason="no_hello")
+    if hello.protocol_max < PROTOCOL_MIN or hello.protocol_min > PROTOCOL_MAX:
+        return Fenced(reason="protocol")
+    return hello
+
+
+async def say_last(link: DriverLink, message: WorkerMessage) -> None:
+    with contextlib.suppress(ConnectionError):
+        await link.send(message)

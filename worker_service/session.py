@@ -13,8 +13,6 @@ from dataclasses import replace
 from shared.errors import MalformedMessage
 from shared.types import (
     DRAINING,
-    PROTOCOL_MAX,
-    PROTOCOL_MIN,
     BatchPlan,
     DriverHeartbeat,
     Fenced,
@@ -22,17 +20,15 @@ from shared.types import (
     PlanRefused,
     Replay,
     Resident,
-    StepResult,
     WorkerDescription,
     WorkerHeartbeat,
     WorkerStats,
     Yield,
 )
-from worker_service.driver_stream import DriverLink, DriverStream
+from worker_service.driver_stream import DriverLink, DriverStream, read_hello, say_last
 from worker_service.outbox import Outbox
 from worker_service.session_values import Compute, SessionLimits
-
-HUNG_FACTOR = 10  # times what a plan predicted
+from worker_service.step_account import StepAccount
 
 
 class WorkerSession:
@@ -54,18 +50,10 @@ class WorkerSession:
         self._plan_came = asyncio.Event()
         self._boundary = asyncio.Lock()  # held while a step runs, and while the driver changes
         self._last_accepted_step = 0
-        self._last_step = 0
-        self._running_step = 0
-        self._running_since_s = 0.0
-        self._running_limit_s = 0.0
-        self._ended_s: float | None = None
+        self._steps = StepAccount(compute.blocks())
         self._outbox = Outbox()
         self._is_draining = False
-        self._unfinished: set[int] = set()
-        self._num_steps = 0
-        self._num_sampled_tokens = 0
         self._driver_changed = asyncio.Event()
-        self._last_blocks = compute.blocks()
 
     # -- steps ---------------------------------------------------------------------------------
 
@@ -83,11 +71,8 @@ class WorkerSession:
         """Returns when a step will never end, with what to say of it. A long step is not one."""
         while True:
             await asyncio.sleep(self._limits.heartbeat_s)
-            if not self._running_step:
-                continue
-            age_s = asyncio.get_running_loop().time() - self._running_since_s
-            if age_s > self._running_limit_s:
-                return f"step {self._running_step} has run for {age_s:.0f} s"
+            if hung := self._steps.running_too_long(_now_s()):
+                return hung
 
     async def drain(self) -> None:
         """Begin no step any more, and have the driver give what runs here to others.
@@ -104,54 +89,28 @@ class WorkerSession:
             await asyncio.sleep(0.01)
 
     async def _run_step(self, plan: BatchPlan) -> None:
-        loop = asyncio.get_running_loop()
-        started_s = loop.time()
-        idle_s = 0.0 if self._ended_s is None else started_s - self._ended_s
-        idle_with_work = bool(self._unfinished)
-        self._running_step, self._running_since_s = plan.step_id, started_s
-        self._running_limit_s = max(self._limits.hung_s, HUNG_FACTOR * plan.predicted_ns / 1e9)
+        self._steps.begin(plan, _now_s(), self._limits.hung_s)
         try:
             result = await self._compute.execute(plan)
         finally:
-            self._running_step = 0
-            self._ended_s = loop.time()
-        timings = replace(result.timings, idle_ns=int(idle_s * 1e9))
-        result = replace(result, timings=timings, idle_with_work=idle_with_work)
-        self._account(plan, result)
+            self._steps.end(_now_s())
+        result = self._steps.count(plan, result)
+        self._outbox.put(result)
         if self._driver is not None:
             self._driver.post(result)
-
-    def _account(self, plan: BatchPlan, result: StepResult) -> None:
-        self._last_step = plan.step_id
-        self._outbox.put(result)
-        self._last_blocks = result.blocks
-        self._num_steps += 1
-        self._unfinished.difference_update(r.handle for r in plan.releases)
-        refused = {r.handle for r in result.refusals}
-        self._unfinished.update(a.handle for a in plan.admissions if a.handle not in refused)
-        for row in result.rows:
-            self._num_sampled_tokens += len(row.sampled_ids)
-            if row.finish is not None:
-                self._unfinished.discard(row.handle)
 
     # -- drivers -------------------------------------------------------------------------------
 
     async def drive(self, link: DriverLink) -> None:
         """Serve one driver's stream until it ends. The first message must be a Hello."""
-        try:
-            hello = await link.receive()
-        except MalformedMessage:
-            hello = None
-        if not isinstance(hello, Hello):
-            await self._refuse(link, Fenced(reason="no_hello"))
-            return
-        if hello.protocol_max < PROTOCOL_MIN or hello.protocol_min > PROTOCOL_MAX:
-            await self._refuse(link, Fenced(reason="protocol"))
+        hello = await read_hello(link)
+        if isinstance(hello, Fenced):
+            await say_last(link, hello)
             return
         if self._is_draining:
-            await self._refuse(link, Fenced(reason=DRAINING, epoch=self._epoch))
+            await say_last(link, Fenced(reason=DRAINING, epoch=self._epoch))
             return
-        now_s = asyncio.get_running_loop().time()
+        now_s = _now_s()
         driver = DriverStream(link, hello.replica_id, now_s, self._limits.max_outgoing)
         sending = asyncio.create_task(driver.send_posted())
         beating = asyncio.create_task(self._beat(driver))
@@ -169,12 +128,6 @@ class WorkerSession:
                 task.cancel()
             await asyncio.gather(sending, beating, return_exceptions=True)
 
-    async def _refuse(self, link: DriverLink, fenced: Fenced) -> None:
-        try:
-            await link.send(fenced)
-        except ConnectionError:
-            return
-
     async def _grant(self, driver: DriverStream) -> bool:
         async with self._boundary:
             present = self._driver
@@ -190,25 +143,21 @@ class WorkerSession:
                     Fenced(reason="newer_epoch", driver=driver.replica_id, epoch=self._epoch)
                 )
             self._plans.clear()
-            self._last_accepted_step = self._last_step
+            self._last_accepted_step = self._steps.last_step_id
             self._driver = driver
-            driver.heard_s = asyncio.get_running_loop().time()
+            driver.heard_s = _now_s()
             driver.post(self._resident())
             return True
 
     def _may_replace(self, present: DriverStream, candidate: DriverStream) -> bool:
-        silent_s = asyncio.get_running_loop().time() - present.heard_s
-        return (
-            present.is_broken
-            or present.replica_id == candidate.replica_id
-            or silent_s >= self._limits.silence_s
-        )
+        is_same = present.replica_id == candidate.replica_id
+        return present.is_broken or is_same or self._is_silent(present)
 
     def _resident(self) -> Resident:
         return Resident(
             incarnation=self.description.incarnation,
             epoch=self._epoch,
-            last_step_id=self._last_step,
+            last_step_id=self._steps.last_step_id,
             sequences=self._compute.resident(),
             blocks=self._compute.blocks(),
         )
@@ -218,19 +167,11 @@ class WorkerSession:
             try:
                 message = await driver.link.receive()
             except MalformedMessage as error:
-                expected = self._last_accepted_step + 1
-                driver.post(
-                    PlanRefused(
-                        step_id=expected,
-                        reason="malformed",
-                        detail=str(error),
-                        expected_step_id=expected,
-                    )
-                )
+                self._refuse_plan(driver, self._expected_step, "malformed", str(error))
                 continue
             if message is None or self._driver is not driver:
                 return
-            driver.heard_s = asyncio.get_running_loop().time()
+            driver.heard_s = _now_s()
             match message:
                 case BatchPlan():
                     self._accept(driver, message)
@@ -247,39 +188,43 @@ class WorkerSession:
         """Queue a plan, answer a repeated one with its result, or refuse it whole."""
         if self._is_draining:
             return  # its driver knows, or is about to
-        expected = self._last_accepted_step + 1
+        num_plans = len(self._plans) + bool(self._steps.running_step_id)
         refusal = ""
         if plan.epoch != self._epoch:
             refusal = "stale_epoch"
-        elif plan.step_id > expected:
+        elif plan.step_id > self._expected_step:
             refusal = "gap"
-        elif plan.step_id < expected:
+        elif plan.step_id < self._expected_step:
             self._repeat(driver, plan)
             return
-        elif len(self._plans) + bool(self._running_step) >= self._limits.max_plans_in_flight:
+        elif num_plans >= self._limits.max_plans_in_flight:
             refusal = "too_many_in_flight"
         if refusal:
-            driver.post(
-                PlanRefused(step_id=plan.step_id, reason=refusal, expected_step_id=expected)
-            )
+            self._refuse_plan(driver, plan.step_id, refusal)
             return
         self._outbox.forget_up_to(plan.durable_step)
         self._last_accepted_step = plan.step_id
         self._plans.append(plan)
         self._plan_came.set()
 
+    @property
+    def _expected_step(self) -> int:
+        return self._last_accepted_step + 1
+
+    def _refuse_plan(
+        self, driver: DriverStream, step_id: int, reason: str, detail: str = ""
+    ) -> None:
+        expected = self._expected_step
+        driver.post(
+            PlanRefused(step_id=step_id, reason=reason, detail=detail, expected_step_id=expected)
+        )
+
     def _repeat(self, driver: DriverStream, plan: BatchPlan) -> None:
-        if plan.step_id > self._last_step:
+        if plan.step_id > self._steps.last_step_id:
             return  # it waits or runs: its result is on the way
         result = self._outbox.get(plan.step_id)
         if result is None:
-            driver.post(
-                PlanRefused(
-                    step_id=plan.step_id,
-                    reason="durable_already",
-                    expected_step_id=self._last_accepted_step + 1,
-                )
-            )
+            self._refuse_plan(driver, plan.step_id, "durable_already")
         else:
             driver.post(Replay(result=result))
 
@@ -301,9 +246,8 @@ class WorkerSession:
     def _start_anew(self) -> None:
         self._compute.forget_all()
         self._outbox = Outbox()
-        self._unfinished.clear()
-        self._last_blocks = self._compute.blocks()
-        self._epoch = self._last_step = self._last_accepted_step = 0
+        self._steps.start_anew(self._compute.blocks())
+        self._epoch = self._last_accepted_step = 0
         self.description = replace(self.description, incarnation=self._draw_incarnation())
 
     async def _beat(self, driver: DriverStream) -> None:
@@ -311,9 +255,9 @@ class WorkerSession:
             await asyncio.sleep(self._limits.heartbeat_s)
             driver.post(
                 WorkerHeartbeat(
-                    last_step_id=self._last_step,
-                    running_step_id=self._running_step,
-                    running_step_age_ms=self._running_age_ms(),
+                    last_step_id=self._steps.last_step_id,
+                    running_step_id=self._steps.running_step_id,
+                    running_step_age_ms=self._steps.running_age_ms(_now_s()),
                 )
             )
 
@@ -325,11 +269,6 @@ class WorkerSession:
             async with asyncio.timeout(interval_s):
                 await self._driver_changed.wait()
 
-    def _running_age_ms(self) -> int:
-        if not self._running_step:
-            return 0
-        return int((asyncio.get_running_loop().time() - self._running_since_s) * 1e3)
-
     def stats(self) -> WorkerStats:
         driver = self._driver
         is_driven = driver is not None and not driver.is_broken and not self._is_silent(driver)
@@ -337,15 +276,19 @@ class WorkerSession:
             incarnation=self.description.incarnation,
             epoch=self._epoch,
             driver=driver.replica_id if driver is not None and is_driven else "",
-            last_step_id=self._last_step,
-            running_step_id=self._running_step,
-            running_step_age_ms=self._running_age_ms(),
-            num_sequences=len(self._unfinished),
-            blocks=self._last_blocks,
+            last_step_id=self._steps.last_step_id,
+            running_step_id=self._steps.running_step_id,
+            running_step_age_ms=self._steps.running_age_ms(_now_s()),
+            num_sequences=self._steps.num_unfinished,
+            blocks=self._steps.last_blocks,
             memory=self._compute.memory(),
-            num_steps=self._num_steps,
-            num_sampled_tokens=self._num_sampled_tokens,
+            num_steps=self._steps.num_steps,
+            num_sampled_tokens=self._steps.num_sampled_tokens,
         )
 
     def _is_silent(self, driver: DriverStream) -> bool:
-        return asyncio.get_running_loop().time() - driver.heard_s >= self._limits.silence_s
+        return _now_s() - driver.heard_s >= self._limits.silence_s
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -10,7 +10,7 @@ from scheduler_service.planning.outcome import End, TokenRow
 from scheduler_service.planning.request import SUSPECT_ATTEMPTS
 from scheduler_service.planning.snapshot import RunningSequence
 from shared.blocks import blocks_for
-from shared.types import Assignment, ReleaseReason, SamplingParams, StopRules, TokenIds
+from shared.types import Admission, Assignment, ReleaseReason, SamplingParams, StopRules, TokenIds
 
 
 class Ending(StrEnum):
@@ -133,6 +133,20 @@ class LiveSequence:
             self.num_charged_blocks, blocks_for(self.planned_computed_tokens, block_size)
         )
         return computed
+
+    def admission(self) -> Admission:
+        """What tells a worker of it, with all that is in its log."""
+        request = self.request
+        return Admission(
+            request_id=request.request_id,
+            assignment=request.assignment,
+            handle=self.handle,
+            token_ids=request.prompt_ids + request.log,
+            num_prompt_tokens=self.num_prompt_tokens,
+            sampling=request.sampling,
+            stop=request.stop,
+            cache_salt=request.cache_salt,
+        )
 
     def as_running(self) -> RunningSequence:
         request = self.request

@@ -1,10 +1,11 @@
 """The live sequences of one driver, by handle and by request. Knows nothing of plans in flight."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from scheduler_service.planning.batch import RunningBatch
-from scheduler_service.planning.live import Admissible, LiveSequence
+from scheduler_service.planning.live import RELEASE_REASON, Admissible, Ending, LiveSequence
 from shared.prefixes import prefix_hashes
+from shared.types import Release
 
 
 class LiveTable:
@@ -68,6 +69,36 @@ class LiveTable:
     def forget(self, live: LiveSequence) -> None:
         del self._by_handle[live.handle]
         self._by_request.pop(live.request_id, None)
+
+    def output_of(self, request_id: str) -> Sequence[int]:
+        live = self._by_request.get(request_id)
+        return live.output_ids if live is not None else ()
+
+    def goes_on(self, request_id: str) -> bool:
+        """Whether more will come of it here. One that has ended may have lost its end with the store's writes."""
+        live = self._by_request.get(request_id)
+        return live is not None and live.ending in (None, Ending.PREEMPTED)
+
+    @property
+    def has_unreleased(self) -> bool:
+        return any(s.ending is not None and not s.release_step for s in self)
+
+    def release_ended(self, step_id: int) -> list[Release]:
+        """What the plan of this step says of those that have ended and are still at the worker."""
+        releases = []
+        for sequence in self:
+            if sequence.ending is not None and not sequence.release_step:
+                sequence.release_step = step_id
+                reason = RELEASE_REASON[sequence.ending]
+                releases.append(Release(handle=sequence.handle, reason=reason))
+        return releases
+
+    def forget_released(self, step_id: int) -> list[LiveSequence]:
+        """Those that this step released: they have left the worker."""
+        gone = [s for s in self if 0 < s.release_step <= step_id]
+        for live in gone:
+            self.forget(live)
+        return gone
 
     def num_going_on(self, batch: RunningBatch) -> int:
         """Members of the batch that have not ended."""

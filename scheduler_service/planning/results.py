@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from scheduler_service.planning.live import Admissible, Ending, LiveSequence
+from scheduler_service.planning.live_table import LiveTable
 from scheduler_service.planning.outcome import End, TextStop, TokenRow, end_of
-from shared.types import FinishReason, ResidentSequence, StepRow
+from shared.types import FinishReason, Refusal, RefusalReason, ResidentSequence, StepRow
 
 # Whether new ids complete a stop string: (request id, all output ids, how many are new).
 TextStopFinder = Callable[[str, Sequence[int], int], TextStop | None]
@@ -48,6 +49,20 @@ def apply_row(
         live.output_ids.extend(fresh)
         if fresh or row.finish is not None:
             _append(live, row, outcome, find_text_stop)
+
+
+def apply_refusal(table: LiveTable, refusal: Refusal, outcome: StepOutcome) -> None:
+    live = table.by_handle(refusal.handle)
+    if live is None or live.ending in (Ending.FINISHED, Ending.CANCELLED, Ending.STALE):
+        return
+    if refusal.reason in (RefusalReason.FAILED, RefusalReason.BAD_ADMISSION):
+        live.ending = Ending.FAILED
+        error = f"{refusal.reason}: {refusal.detail}"
+        outcome.rows.append(live.take_row(End(reason=FinishReason.ERROR, error=error)))
+    elif not live.is_admitted:
+        # The worker has nothing of it: back to the queue without a release.
+        table.forget(live)
+        outcome.requeues.append(live.request_id)
 
 
 def _count_work(live: LiveSequence, row: StepRow, outcome: StepOutcome) -> None:

@@ -5,13 +5,11 @@ Predictions of plans in flight are made anew from each result, so a wrong guess 
 early stop) corrects itself. Knows nothing of Redis, grpc, time or text.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from scheduler_service.planning.batch import RunningBatch
+from scheduler_service.planning.in_flight import PlansInFlight
 from scheduler_service.planning.live import (
-    RELEASE_REASON,
     Admissible,
     Ending,
     LiveSequence,
@@ -22,6 +20,7 @@ from scheduler_service.planning.prefix_view import PrefixView
 from scheduler_service.planning.results import (
     StepOutcome,
     TextStopFinder,
+    apply_refusal,
     apply_row,
     continues,
     resume,
@@ -33,6 +32,7 @@ from scheduler_service.planning.snapshot import (
     SkipReason,
     Snapshot,
 )
+from scheduler_service.planning.strays import Strays
 from scheduler_service.planning.waiting import WaitingView
 from shared.blocks import blocks_for
 from shared.cost_model import StepShape
@@ -42,23 +42,12 @@ from shared.types import (
     BlockCounts,
     Chunk,
     FinishReason,
-    Refusal,
-    RefusalReason,
-    Release,
     Resident,
     StepResult,
     TokenIds,
 )
 
 PlannedWork = tuple[int, int, bool]  # of a chunk: first position, tokens, whether it samples
-
-
-@dataclass(slots=True, kw_only=True)
-class PlannedStep:
-    """A plan in flight: what it does to whom, and how many blocks it may take."""
-
-    step_id: int
-    chunks: tuple[Chunk, ...]
 
 
 class DriverView:
@@ -80,11 +69,9 @@ class DriverView:
         self.prefixes = PrefixView()
         self._find_text_stop = find_text_stop
         self._live = LiveTable(block_size)
-        # Resident, but no longer the store's: handle -> blocks. Released by the first plan.
-        self._strays: dict[int, int] = {}
-        self._stray_release_step = 0
+        self._strays = Strays()
         self._planned: list[PlannedWork] = []  # of the plan in the making
-        self._in_flight: deque[PlannedStep] = deque()
+        self._in_flight = PlansInFlight()
         self._blocks = BlockCounts(total=0, free=0, cached=0, held=0)
         self.next_step_id = 1
 
@@ -108,9 +95,7 @@ class DriverView:
 
     @property
     def has_releases(self) -> bool:
-        return bool(self._strays and not self._stray_release_step) or any(
-            s.ending is not None and not s.release_step for s in self._live
-        )
+        return self._strays.are_to_be_released or self._live.has_unreleased
 
     def live(self, request_id: str) -> LiveSequence | None:
         return self._live.get(request_id)
@@ -138,7 +123,7 @@ class DriverView:
             block_size=self.block_size,
             num_total_blocks=self._blocks.total,
             num_available_blocks=self._blocks.available - charged,
-            num_returning_blocks=sum(self._strays.values()),
+            num_returning_blocks=self._strays.num_blocks,
             max_model_tokens=self._max_model_tokens,
             is_first_worker=is_first_worker,
             known_prefixes=self.prefixes.known,
@@ -166,7 +151,7 @@ class DriverView:
             self._live.pass_handle(sequence.handle)
             record = records.get(sequence.request_id)
             if record is None or not continues(sequence, record):
-                self._strays[sequence.handle] = sequence.num_held_blocks
+                self._strays.add(sequence.handle, sequence.num_held_blocks)
                 continue
             del records[sequence.request_id]
             live = self._add(record, sequence.handle, sequence.output_ids)
@@ -204,7 +189,8 @@ class DriverView:
         self._planned.clear()
         for request_id in decision.preemptions:
             self.end(request_id, Ending.PREEMPTED)
-        releases = self._take_releases()
+        releases = self._strays.release(self.next_step_id)
+        releases += self._live.release_ended(self.next_step_id)
         chunks = [self._chunk(c.request_id, c.num_tokens) for c in decision.chunks]
         claims = {claim.request_id: claim for claim in decision.claims}
         admissions: list[Admission] = []
@@ -219,34 +205,18 @@ class DriverView:
             self.waiting.note_bypasses(decision.bypassed)
             self._last_admission_ms = now_ms
             self._batch = batch
-        step = PlannedStep(
-            step_id=self.next_step_id,
-            chunks=tuple(c for c in chunks if c is not None),
-        )
-        self._in_flight.append(step)
+        step_id, planned = self.next_step_id, tuple(c for c in chunks if c is not None)
+        self._in_flight.add(step_id, planned)
         self.next_step_id += 1
         return BatchPlan(
             epoch=epoch,
-            step_id=step.step_id,
+            step_id=step_id,
             durable_step=durable_step,
-            releases=releases,
+            releases=tuple(releases),
             admissions=tuple(admissions),
-            chunks=step.chunks,
+            chunks=planned,
             predicted_ns=predict_ns(StepShape.of_chunks(self._planned)) if predict_ns else 0,
         )
-
-    def _take_releases(self) -> tuple[Release, ...]:
-        releases: list[Release] = []
-        if self._strays and not self._stray_release_step:
-            self._stray_release_step = self.next_step_id
-            reason = RELEASE_REASON[Ending.STALE]
-            releases += [Release(handle=handle, reason=reason) for handle in self._strays]
-        for sequence in self._live:
-            if sequence.ending is not None and not sequence.release_step:
-                sequence.release_step = self.next_step_id
-                reason = RELEASE_REASON[sequence.ending]
-                releases.append(Release(handle=sequence.handle, reason=reason))
-        return tuple(releases)
 
     def _chunk(self, request_id: str, num_tokens: int) -> Chunk | None:
         sequence = self._live.get(request_id)
@@ -270,16 +240,7 @@ class DriverView:
             min(live.num_admitted_tokens + 1, most_tokens), self.block_size
         )
         live.restart_prediction(self.block_size)
-        return Admission(
-            request_id=request.request_id,
-            assignment=request.assignment,
-            handle=live.handle,
-            token_ids=request.prompt_ids + request.log,
-            num_prompt_tokens=len(request.prompt_ids),
-            sampling=request.sampling,
-            stop=request.stop,
-            cache_salt=request.cache_salt,
-        )
+        return live.admission()
 
     def _note_skips(self, decision: Decision) -> None:
         for skipped in decision.skipped:
@@ -297,8 +258,7 @@ class DriverView:
 
     def apply_result(self, result: StepResult) -> StepOutcome:
         """Results come in the order of their plans."""
-        step = self._in_flight.popleft()
-        assert step.step_id == result.step_id, f"step {result.step_id}, expected {step.step_id}"
+        self._in_flight.end(result.step_id)
         self._blocks = result.blocks
         outcome = StepOutcome(num_expired_prompt_tokens=self._num_expired_prompt_tokens)
         self._num_expired_prompt_tokens = 0
@@ -311,23 +271,10 @@ class DriverView:
                     self.prefixes.correct(sequence, row.num_cached_tokens)
                 apply_row(sequence, row, outcome, self._find_text_stop)
         for refusal in result.refusals:
-            self._apply_refusal(refusal, outcome)
+            apply_refusal(self._live, refusal, outcome)
         self._drop_released(result.step_id, outcome)
-        self._predict_in_flight()
+        self._in_flight.predict(self._live, self.block_size)
         return outcome
-
-    def _apply_refusal(self, refusal: Refusal, outcome: StepOutcome) -> None:
-        live = self._live.by_handle(refusal.handle)
-        if live is None or live.ending in (Ending.FINISHED, Ending.CANCELLED, Ending.STALE):
-            return
-        if refusal.reason in (RefusalReason.FAILED, RefusalReason.BAD_ADMISSION):
-            live.ending = Ending.FAILED
-            error = f"{refusal.reason}: {refusal.detail}"
-            outcome.rows.append(live.take_row(End(reason=FinishReason.ERROR, error=error)))
-        elif not live.is_admitted:
-            # The worker has nothing of it: back to the queue without a release.
-            self._live.forget(live)
-            outcome.requeues.append(live.request_id)
 
     def cancel(self, request_id: str, reason: FinishReason) -> TokenRow | None:
         """The store says: cancelled or expired. The row that ends it, if it still runs here."""
@@ -342,20 +289,8 @@ class DriverView:
 
     def _drop_released(self, step_id: int, outcome: StepOutcome) -> None:
         """Sequences that this step released have left the worker."""
-        if 0 < self._stray_release_step <= step_id:
-            self._strays.clear()
-        gone = [s for s in self._live if 0 < s.release_step <= step_id]
-        for live in gone:
-            self._live.forget(live)
+        self._strays.drop_released(step_id)
+        for live in self._live.forget_released(step_id):
             if live.ending is Ending.PREEMPTED:
                 self.waiting.note_preemption(live.request_id, live.num_computed_tokens)
                 outcome.requeues.append(live.request_id)
-
-    def _predict_in_flight(self) -> None:
-        for sequence in self._live:
-            sequence.restart_prediction(self.block_size)
-        for step in self._in_flight:
-            for chunk in step.chunks:
-                sequence_or_none = self._live.by_handle(chunk.handle)
-                if sequence_or_none is not None:
-                    sequence_or_none.predict(chunk.max_num_tokens, self.block_size)

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scheduler_service.store.interface import (
+from scheduler_service.store.values import (
     AdoptStatus,
     BatchRecord,
     CommitRow,

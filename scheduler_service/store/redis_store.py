@@ -3,17 +3,20 @@
 Keys and layouts are documented in `functions/*.lua`. Knows nothing of grpc, planning or payloads.
 """
 
-import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from redis.exceptions import NoPermissionError, OutOfMemoryError, ResponseError
+from redis.exceptions import OutOfMemoryError
 
 from scheduler_service.store import codec, doorbells
-from scheduler_service.store.connecting import connection_maker, without_password
-from scheduler_service.store.interface import (
+from scheduler_service.store.calls import StoreCalls, stale
+from scheduler_service.store.connecting import connection_maker
+from scheduler_service.store.lane import Argument, Connection
+from scheduler_service.store.limits import StoreLimits
+from scheduler_service.store.startup import Durability
+from scheduler_service.store.values import (
     AdoptOutcome,
     AttachOutcome,
     BatchStart,
@@ -30,26 +33,14 @@ from scheduler_service.store.interface import (
     SubmitOutcome,
     Watch,
 )
-from scheduler_service.store.lane import Argument, Connection, Lane
-from scheduler_service.store.library import FunctionLibrary
-from scheduler_service.store.limits import StoreLimits
-from scheduler_service.store.startup import Durability, check_server
 from shared.errors import (
     QueueFull,
     RequestConflict,
-    StaleFence,
     StoreRefused,
-    StoreRolledBack,
-    StoreUnavailable,
 )
-
-log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
-# What a client relies on: its request is accepted, its tokens are in the log.
-PROMISES = ("submit", "commit")
-ACKNOWLEDGE_MS = 1000  # a replica that takes longer has not acknowledged; the call is repeated
 MAX_IDS_PER_CALL = 256  # the server does nothing else during a call: long lists are sent in pieces
 
 
@@ -58,22 +49,18 @@ class RedisStore:
 
     def __init__(
         self,
+        calls: StoreCalls,
         make_connection: Callable[[], Connection],
-        prefix: str,
         limits: StoreLimits,
         draw_nonce: Callable[[], int],
-        io_timeout_s: float,
     ) -> None:
+        self._calls = calls
+        self._call, self._ask, self._fenced = calls.call, calls.ask, calls.fenced
+        self._driving, self._doors, self._reading = calls.lanes
+        self._prefix = calls.prefix
         self._make_connection = make_connection
-        self._prefix = prefix
         self._limits = limits
         self._draw_nonce = draw_nonce
-        self._library = FunctionLibrary.read()
-        self._waits_for_replica = False  # durability `failover`
-        # apart, so that a commit never waits behind a door's calls or a long read
-        self._driving = Lane(make_connection, io_timeout_s)
-        self._doors = Lane(make_connection, io_timeout_s)
-        self._reading = Lane(make_connection, io_timeout_s)
 
     @classmethod
     @asynccontextmanager
@@ -92,30 +79,16 @@ class RedisStore:
         if not pool or set(pool) & set("{}"):
             raise StoreRefused(f"a pool's name is not empty and has no braces, got {pool!r}")
         make = connection_maker(url, io_timeout_s=io_timeout_s)
-        store = cls(make, f"tokentide:{{{pool}}}:", StoreLimits(**limits), draw_nonce, io_timeout_s)
+        bounds = StoreLimits(**limits)
+        calls = StoreCalls(make, f"tokentide:{{{pool}}}:", bounds, io_timeout_s)
         try:
-            await store._open(url, durability)
-            yield store
+            await calls.open(url, durability)
+            yield cls(calls, make, bounds, draw_nonce)
         finally:
-            await store.close()
-
-    async def _open(self, url: str, durability: Durability) -> None:
-        for lane in (self._driving, self._doors, self._reading):
-            lane.start()
-        try:
-            await check_server(self._driving, durability)
-        except StoreUnavailable as error:
-            raise StoreUnavailable(f"{without_password(url)}: {error}") from error
-        except StoreRefused as error:
-            raise StoreRefused(f"{without_password(url)}: {error}") from error
-        self._waits_for_replica = durability == "failover"
-        await self._load_library(self._driving)
-        for lane in (self._driving, self._doors, self._reading):
-            lane.has_been_let_in = True
+            await calls.close()
 
     async def close(self) -> None:
-        for lane in (self._driving, self._doors, self._reading):
-            await lane.close()
+        await self._calls.close()
 
     # Doors.
 
@@ -125,7 +98,7 @@ class RedisStore:
             outcome, *detail = await self._call(
                 self._doors,
                 "submit",
-                self._draw_marker(),
+                _draw_marker(),
                 limits.max_queued_requests,
                 limits.max_queued_tokens,
                 limits.watch_lease_ms,
@@ -184,7 +157,7 @@ class RedisStore:
 
     async def attach_driver(self, fence: Fence, replica_id: str, capacity: int) -> AttachOutcome:
         reply, records, batches = await self._fenced(
-            "attach_driver", fence, replica_id, self._draw_marker(), capacity
+            "attach_driver", fence, replica_id, _draw_marker(), capacity
         )
         running = sorted(map(codec.running_record, records), key=lambda record: record.request_id)
         return AttachOutcome(
@@ -243,10 +216,10 @@ class RedisStore:
     # Membership.
 
     async def set_strategy(self, strategy: str) -> None:
-        await self._call(self._driving, "set_strategy", self._draw_marker(), strategy)
+        await self._call(self._driving, "set_strategy", _draw_marker(), strategy)
 
     async def attach_pool(self, fingerprint: str) -> None:
-        stored = await self._call(self._driving, "attach_pool", self._draw_marker(), fingerprint)
+        stored = await self._call(self._driving, "attach_pool", _draw_marker(), fingerprint)
         if stored.decode() != fingerprint:
             raise StoreRefused(
                 f"the pool is tied to another model: {stored.decode()}, not {fingerprint}"
@@ -259,7 +232,7 @@ class RedisStore:
     async def detach_worker(self, fence: Fence) -> tuple[str, ...]:
         reply = await self._call(self._driving, "detach_worker", fence.incarnation, fence.epoch)
         if reply[0] == b"stale":
-            raise _stale(fence)
+            raise stale(fence)
         return _requeued(reply)
 
     async def read_worker_beat(self, incarnation: str) -> tuple[int, int] | None:
@@ -275,7 +248,7 @@ class RedisStore:
         reply = await self._call(
             self._driving,
             "beat",
-            self._draw_marker(),
+            _draw_marker(),
             replica_id,
             limits.watch_lease_ms,
             limits.outage_ms,
@@ -288,7 +261,10 @@ class RedisStore:
 
     async def list_quarantined(self, most: int = 100) -> tuple[QuarantinedRequest, ...]:
         return tuple(
-            map(codec.quarantined, await self._call(self._doors, "list_quarantined", most))
+            map(
+                codec.quarantined,
+                await self._call(self._doors, "list_quarantined", most),
+            )
         )
 
     async def release_quarantined(self, request_ids: Sequence[str]) -> int:
@@ -298,73 +274,11 @@ class RedisStore:
         return num
 
     def on_connection_lost(self, tell: Callable[[], None]) -> None:
-        for lane in (self._driving, self._doors, self._reading):
+        for lane in self._calls.lanes:
             lane.on_lost.append(tell)
 
     def doorbells(self, replica_id: str) -> AsyncIterator[tuple[str, ...]]:
         return doorbells.listen(self._make_connection, self._prefix, replica_id)
-
-    # The way to the server.
-
-    async def _fenced(self, name: str, fence: Fence, *arguments: Argument) -> Sequence[Any]:
-        window = self._limits.claim_window
-        reply = await self._call(
-            self._driving, name, window, fence.incarnation, fence.epoch, *arguments
-        )
-        if reply[0] == b"stale":
-            raise _refusal(fence, *reply[1:])
-        rest: Sequence[Any] = reply[1:]
-        return rest
-
-    async def _call(self, lane: Lane, name: str, *arguments: Argument) -> Any:
-        try:
-            reply = await self._call_function(lane, name, arguments)
-            if self._waits_for_replica and name in PROMISES:
-                await self._wait_for_replica(lane)
-            return reply
-        except OutOfMemoryError as error:
-            if name == "submit":
-                raise
-            raise StoreUnavailable(f"the store is out of memory: {error}") from error
-        except ResponseError as error:
-            raise self._as_ours(name, error) from error
-
-    def _as_ours(self, name: str, error: ResponseError) -> Exception:
-        """A call that the store refuses: for want of a right, or because of a key that is not of its kind."""
-        message = f"the store refuses {name}: {error}"
-        if isinstance(error, NoPermissionError) and not self._driving.has_been_let_in:
-            return StoreRefused(message)
-        log.error("%s", message)
-        return StoreUnavailable(message)
-
-    async def _ask(self, lane: Lane, *command: Argument) -> Any:
-        """A plain command."""
-        try:
-            return await lane.call(*command)
-        except ResponseError as error:
-            raise self._as_ours(str(command[0]), error) from error
-
-    async def _call_function(self, lane: Lane, name: str, arguments: Sequence[Argument]) -> Any:
-        command = ("FCALL", self._library.function(name), 1, self._prefix)
-        try:
-            return await lane.call(*command, self._limits.retention_s, *arguments)
-        except ResponseError as error:
-            if "Function not found" not in str(error):
-                raise
-        await self._load_library(lane)  # the server is new, or was flushed; nothing has run
-        return await lane.call(*command, self._limits.retention_s, *arguments)
-
-    async def _wait_for_replica(self, lane: Lane) -> None:
-        """For all that this connection has written. What was not acknowledged is repeated by the caller, which
-        changes nothing where it had happened."""
-        if int(await lane.call("WAIT", 1, ACKNOWLEDGE_MS)) < 1:
-            raise StoreUnavailable("no replica of the store has acknowledged the write")
-
-    async def _load_library(self, lane: Lane) -> None:
-        await lane.call("FUNCTION", "LOAD", "REPLACE", self._library.source)
-
-    def _draw_marker(self) -> str:
-        return f"{secrets.randbits(64):016x}"
 
 
 def _pieces(items: Sequence[Item]) -> list[Sequence[Item]]:
@@ -376,13 +290,5 @@ def _requeued(reply: Sequence[Any]) -> tuple[str, ...]:
     return tuple(sorted(name.decode() for name in reply[1])) if len(reply) > 1 else ()
 
 
-def _refusal(fence: Fence, stored_epoch: bytes, is_tombstoned: int) -> Exception:
-    """A store that knows an older epoch, or none, has lost the one that it granted."""
-    if is_tombstoned or (stored_epoch and int(stored_epoch) >= fence.epoch):
-        return _stale(fence)
-    known = stored_epoch.decode() or "none"
-    return StoreRolledBack(f"worker {fence.incarnation}: epoch {fence.epoch}, stored is {known}")
-
-
-def _stale(fence: Fence) -> StaleFence:
-    return StaleFence(f"worker {fence.incarnation}: epoch {fence.epoch} is not current")
+def _draw_marker() -> str:
+    return f"{secrets.randbits(64):016x}"

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from chaos_load import Ask, Received, read, wrong_with
 from chaos_stack import ChaosStack, chaos_stack, real_stack
-from mishaps import MISHAPS, Hit, crash_at, crash_points
+from mishaps import MISHAPS, REACHED_AT_ONCE, Hit, crash_at, crash_points
 
 from tokentide import Client
 
@@ -119,7 +119,8 @@ class Chaos:
             await asyncio.sleep(0.2 + self._rng.random())
             return await MISHAPS[name](self._stack, self._rng)
         point, when, victim = name.split("/")
-        await asyncio.sleep(0.3 * self._rng.random() if point != "submit" else 0)
+        if point not in REACHED_AT_ONCE:
+            await asyncio.sleep(0.3 * self._rng.random())
         return await crash_at(self._stack, self._rng, point, when, victim)
 
     async def _heal(self) -> None:

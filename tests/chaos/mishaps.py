@@ -114,6 +114,7 @@ MISHAPS: dict[str, Mishap] = {
 }
 
 
+REACHED_AT_ONCE = ("submit", "claim")  # while all requests come in, and seldom afterwards
 RARE = ("submit", "claim", "epoch grant", "reclaim", "requeue", "hello", "watch")
 PROVOKED = {  # what has to happen first
     "epoch grant": kill_driver,

@@ -19,7 +19,8 @@ from fakes_store import (
     submit_all,
 )
 
-from scheduler_service.store.interface import Fence, RequestStore, RowStatus, Watch
+from scheduler_service.store.interface import RequestStore
+from scheduler_service.store.values import Fence, RowStatus, Watch
 from shared.errors import QueueFull, RequestConflict, StaleFence, StoreRefused, StoreRolledBack
 from shared.types import Assignment, FinishReason
 

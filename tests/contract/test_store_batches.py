@@ -15,14 +15,8 @@ from fakes_store import (
     submit_all,
 )
 
-from scheduler_service.store.interface import (
-    BatchStart,
-    Fence,
-    RequestStore,
-    RowStatus,
-    RunningRecord,
-    Watch,
-)
+from scheduler_service.store.interface import RequestStore
+from scheduler_service.store.values import BatchStart, Fence, RowStatus, RunningRecord, Watch
 from shared.errors import QueueFull
 from shared.types import FinishReason
 

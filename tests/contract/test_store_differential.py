@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from fakes_store import StoreHarness, make_new_request, open_model, open_redis
 
-from scheduler_service.store.interface import (
+from scheduler_service.store.interface import RequestStore
+from scheduler_service.store.values import (
     AdoptOutcome,
     AttachOutcome,
     BatchStart,
@@ -18,7 +19,6 @@ from scheduler_service.store.interface import (
     DriverReply,
     Fence,
     PoolTotals,
-    RequestStore,
     RunningRecord,
     Watch,
 )

@@ -5,13 +5,8 @@ from dataclasses import replace
 import pytest
 from fakes_store import READER, StoreHarness, attach, make_row, run_all, status_of, submit_all
 
-from scheduler_service.store.interface import (
-    AdoptStatus,
-    Fence,
-    RequestStore,
-    RowStatus,
-    RunningRecord,
-)
+from scheduler_service.store.interface import RequestStore
+from scheduler_service.store.values import AdoptStatus, Fence, RowStatus, RunningRecord
 from shared.errors import StoreRolledBack
 from shared.types import Assignment, FinishReason
 

@@ -14,7 +14,8 @@ from equivalence.harness import WHOLE, Trace, run_batch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tokentide.models import packaged_model_dir
-from worker_service.engine.engine import Engine, EngineConfig
+from worker_service.engine.engine import Engine
+from worker_service.engine.engine_config import EngineConfig
 
 NUM_NEW_TOKENS = 24
 NEAR_TIE_LOGIT_GAP = 1e-4

@@ -14,7 +14,8 @@ from equivalence.harness import WHOLE, run_batch
 from tiny_models import FAMILIES, VOCABULARY, WINDOW, tiny_model_dir
 from transformers import AutoModelForCausalLM
 
-from worker_service.engine.engine import Engine, EngineConfig
+from worker_service.engine.engine import Engine
+from worker_service.engine.engine_config import EngineConfig
 from worker_service.engine.kernels.kernels import Kernels
 from worker_service.engine.model import PagedModel
 from worker_service.engine.slim.compiled_forward import CompiledSlimModel

@@ -11,7 +11,7 @@ from witness import StoreWitness
 
 from scheduler_service.planning.request import TERMINAL
 from scheduler_service.request_spec import RequestSpec
-from scheduler_service.store.interface import LogSlice
+from scheduler_service.store.values import LogSlice
 from shared.errors import DataLoss, RequestFailed
 from shared.types import BatchPlan, FinishReason, RefusalReason, StepResult
 from tokentide.resume import Chunk

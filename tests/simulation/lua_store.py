@@ -56,7 +56,7 @@ class LuaStore:
         self._server.set(CLOCK_KEY, now_ms())
         self._opened = RedisStore.connect(url, pool=uuid.uuid4().hex, draw_nonce=draw_nonce)
         self._store: Any = self._on_loop(self._opened.__aenter__())
-        self._store._library = library
+        self._store._calls._library = library
         self._server.execute_command("FUNCTION", "LOAD", "REPLACE", library.source)
 
     def _on_loop(self, work: Any) -> Any:

@@ -12,8 +12,9 @@ from typing import Any
 from lua_store import Change
 
 from scheduler_service.committer import Committer
-from scheduler_service.delivery import Delivery, Reader
+from scheduler_service.delivery import Delivery
 from scheduler_service.output_stream import OutputStream
+from scheduler_service.reader import Reader
 from scheduler_service.reclaiming import Reclaimer
 from scheduler_service.serving import Serving
 from worker_service.session import WorkerSession

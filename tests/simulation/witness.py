@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduler_service.store.interface import AdoptStatus, Fence, RowStatus, RunningRecord
+from scheduler_service.store.values import AdoptStatus, Fence, RowStatus, RunningRecord
 from shared.types import Assignment
 
 MOST_CRASHES = 5  # two in company, three alone: then a request is quarantined

@@ -4,17 +4,14 @@ A bad row never spoils a plan: it is refused and the others run. Everything is c
 thread. Knows nothing of networks, drivers, epochs or the outbox.
 """
 
-import hashlib
 import logging
 import time
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from shared.blocks import blocks_for
 from shared.errors import ModelUnusable
 from shared.types import (
     BatchPlan,
@@ -29,12 +26,12 @@ from shared.types import (
 from worker_service.engine.batch_input import StepInput, build_step_input
 from worker_service.engine.cache_touching import start_touching
 from worker_service.engine.device import raise_if_lost
+from worker_service.engine.engine_config import EngineConfig, facts_of, num_blocks_for
 from worker_service.engine.facts import ModelFacts
-from worker_service.engine.forward_path import FORWARDS, WEIGHTS, ModelSource, load_step_model
-from worker_service.engine.kv_cache import KVCache, block_bytes
-from worker_service.engine.memory import KVBudget, MemoryProbe, count_blocks
+from worker_service.engine.forward_path import ModelSource, load_step_model
+from worker_service.engine.kv_cache import KVCache
+from worker_service.engine.memory import MemoryProbe
 from worker_service.engine.model import StepModel
-from worker_service.engine.model_folder import LoadedModel
 from worker_service.engine.row import Row
 from worker_service.engine.row_selection import select_rows
 from worker_service.engine.sampler import Draw, sample
@@ -43,37 +40,6 @@ from worker_service.engine.sequence_table import SequenceTable, TableLimits
 from worker_service.engine.step_clock import StepClock
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
-    model_dir: Path
-    model_name: str = ""  # empty = the folder's name
-    dtype: str = "float32"  # float32, bfloat16, float16
-    device: str = "cpu"  # cpu, cuda, cuda:N
-    block_size: int = 16  # tokens per block
-    kv_memory_bytes: int = 0  # 0 = a share of free memory
-    kv_memory_share: float = 0.5  # of the memory free after the weights are loaded
-    num_blocks: int = 0  # 0 = as many as the memory allows
-    prefix_cache: bool = True
-    max_sequences: int = 256
-    max_step_tokens: int = 0  # 0 = no limit
-    num_threads: int = 0  # torch's, on the CPU; 0 = as it is
-    forward: str = "auto"  # auto, slim, transformers
-    kernels: bool = True  # compiled ones, on the CPU, where there is a compiler
-    weights: str = "dtype"  # bfloat16, int8: kept in fewer bits by the compiled forward
-
-    def __post_init__(self) -> None:
-        if self.block_size < 1 or self.max_sequences < 1:
-            raise ValueError("block_size and max_sequences must be at least 1")
-        if not 0 < self.kv_memory_share <= 1:
-            raise ValueError(f"kv_memory_share must be in (0, 1], got {self.kv_memory_share}")
-        if min(self.kv_memory_bytes, self.num_blocks, self.max_step_tokens, self.num_threads) < 0:
-            raise ValueError("memory, blocks, step tokens and threads cannot be negative")
-        if self.forward not in FORWARDS:
-            raise ValueError(f"forward must be one of {', '.join(FORWARDS)}, got {self.forward}")
-        if self.weights not in WEIGHTS:
-            raise ValueError(f"weights must be one of {', '.join(WEIGHTS)}, got {self.weights}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,14 +88,14 @@ class Engine:
                 weights=config.weights,
             )
         )
-        num_blocks = _num_blocks(config, loaded, model)
+        num_blocks = num_blocks_for(config, loaded, model)
         try:
             cache = KVCache(
                 model.layers, num_blocks, config.block_size, loaded.dtype, config.device
             )
         except (RuntimeError, MemoryError) as error:
             raise ModelUnusable(f"no memory for {num_blocks} blocks: {error}") from error
-        return cls(config, _facts(config, loaded, model, num_blocks), model, cache)
+        return cls(config, facts_of(config, loaded, model, num_blocks), model, cache)
 
     def touch_cache(self) -> None:
         """Have the cache's memory backed while no step runs."""
@@ -267,47 +233,4 @@ def _draw_of(sequence: Sequence) -> Draw:
         sampling=sequence.sampling,
         token_index=sequence.num_output_tokens,
         forbidden_ids=() if sequence.can_stop() else tuple(sequence.stop_ids),
-    )
-
-
-def _num_blocks(config: EngineConfig, loaded: LoadedModel, model: StepModel) -> int:
-    budget = KVBudget(
-        num_blocks=config.num_blocks,
-        num_bytes=config.kv_memory_bytes,
-        share=config.kv_memory_share,
-    )
-    return count_blocks(
-        budget,
-        block_bytes(model.layers, config.block_size, loaded.dtype),
-        config.max_sequences * blocks_for(loaded.max_model_tokens, config.block_size),
-        config.device,
-        beside_bytes=config.block_size * model.bytes_per_position,
-    )
-
-
-def _fingerprint(loaded: LoadedModel, weights: str) -> str:
-    """Rounded weights are another model: their workers share no pool with whole ones."""
-    if weights == "dtype":
-        return loaded.fingerprint
-    return hashlib.sha256(f"{loaded.fingerprint} {weights}".encode()).hexdigest()
-
-
-def _facts(
-    config: EngineConfig, loaded: LoadedModel, model: StepModel, num_blocks: int
-) -> ModelFacts:
-    device = config.device
-    if device.startswith("cuda"):
-        device = f"{device} ({torch.cuda.get_device_name(torch.device(device))})"
-    return ModelFacts(
-        model_name=config.model_name or config.model_dir.resolve().name,
-        fingerprint=_fingerprint(loaded, config.weights),
-        dtype=config.dtype,
-        device=device,
-        block_size=config.block_size,
-        num_blocks=num_blocks,
-        max_model_tokens=loaded.max_model_tokens,
-        logits_width=model.logits_width,
-        eos_token_ids=loaded.eos_token_ids,
-        max_step_tokens=config.max_step_tokens,
-        max_sequences=config.max_sequences,
     )

@@ -11,7 +11,7 @@ from virtual_clock import VirtualClockLoop
 
 from scheduler_service.committer import CommitListener, Committer
 from scheduler_service.driver_values import DriverSettings
-from scheduler_service.store.interface import CommitRow, Fence, NewRequest
+from scheduler_service.store.values import CommitRow, Fence, NewRequest
 from shared.errors import StaleFence, StoreUnavailable
 from shared.types import FinishReason
 

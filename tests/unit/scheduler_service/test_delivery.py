@@ -9,8 +9,9 @@ from fakes_store import CAPACITY
 from store_model import StoreModel
 from virtual_clock import VirtualClockLoop
 
-from scheduler_service.delivery import Delivery, Reader
-from scheduler_service.store.interface import CommitRow, Fence, NewRequest, Watch
+from scheduler_service.delivery import Delivery
+from scheduler_service.reader import Reader
+from scheduler_service.store.values import CommitRow, Fence, NewRequest, Watch
 from shared.types import Assignment, FinishReason
 
 

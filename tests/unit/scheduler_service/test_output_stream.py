@@ -3,8 +3,8 @@
 import pytest
 from tiny_tokenizers import byte_level_tokenizer
 
-from scheduler_service.delivery import LogEnd, Reader
 from scheduler_service.output_stream import OutputStream
+from scheduler_service.reader import LogEnd, Reader
 from scheduler_service.request_spec import RequestSpec
 from scheduler_service.text import TextCodec
 from shared.errors import (

@@ -7,7 +7,7 @@ from store_model import StoreModel
 from virtual_clock import VirtualClockLoop
 
 from scheduler_service.reclaiming import Reclaimer, ReclaimSettings
-from scheduler_service.store.interface import Fence
+from scheduler_service.store.values import Fence
 
 FENCE = Fence("worker", 1)
 

@@ -12,8 +12,8 @@ import pytest
 
 from scheduler_service.store import embedded
 from scheduler_service.store.embedded import EmbeddedStore
-from scheduler_service.store.interface import NewRequest
 from scheduler_service.store.redis_store import RedisStore
+from scheduler_service.store.values import NewRequest
 from shared.errors import StoreRefused
 
 REQUEST = NewRequest(

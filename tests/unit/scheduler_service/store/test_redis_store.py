@@ -3,8 +3,8 @@
 import pytest
 from fakes_store import attach, make_new_request, make_row, open_redis, run_all, submit_all
 
-from scheduler_service.store.interface import Watch
 from scheduler_service.store.limits import StoreLimits
+from scheduler_service.store.values import Watch
 from shared.errors import QueueFull
 
 

@@ -9,7 +9,8 @@ from tiny_models import tiny_model_dir
 
 from shared.errors import ModelUnusable
 from worker_service.engine import forward_path
-from worker_service.engine.engine import Engine, EngineConfig
+from worker_service.engine.engine import Engine
+from worker_service.engine.engine_config import EngineConfig
 from worker_service.engine.forward_path import ModelSource, load_step_model
 from worker_service.engine.kernels.kernels import Kernels
 from worker_service.engine.model import Output, PagedModel, StepModel

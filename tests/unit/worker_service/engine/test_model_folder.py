@@ -17,7 +17,8 @@ from transformers import (
 )
 
 from shared.errors import ModelUnusable
-from worker_service.engine.engine import Engine, EngineConfig
+from worker_service.engine.engine import Engine
+from worker_service.engine.engine_config import EngineConfig
 from worker_service.engine.model_folder import first_line, load_model
 
 

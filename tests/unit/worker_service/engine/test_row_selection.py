@@ -20,7 +20,8 @@ from shared.types import (
     StepResult,
     StopRules,
 )
-from worker_service.engine.engine import Engine, EngineConfig
+from worker_service.engine.engine import Engine
+from worker_service.engine.engine_config import EngineConfig
 
 POISON = 200  # its embedding is NaN in the poisoned model
 SHARED = tuple(range(20, 36))  # four blocks of four

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from tiny_models import tiny_model_dir
 
-from worker_service.engine.engine import Engine, EngineConfig
+from worker_service.engine.engine import Engine
+from worker_service.engine.engine_config import EngineConfig
 from worker_service.engine.self_check import CHUNKS, chunk_sizes
 
 

@@ -7,7 +7,8 @@ import torch
 from tiny_models import tiny_model_dir
 from torch import Tensor
 
-from worker_service.engine.engine import Engine, EngineConfig
+from worker_service.engine.engine import Engine
+from worker_service.engine.engine_config import EngineConfig
 from worker_service.engine.slim.rotary_table import FIRST_POSITIONS, RotaryTable
 
 FREQUENCY_X = torch.tensor([1.0, 0.3, 0.01])
