@@ -89,4 +89,4 @@ $(DEV_SET): $(RUN_SET)
 
 .PHONY: test-compose
 test-compose: $(DEV_SET) ## the compose stack in real containers; skips where no Docker engine can run
-	@PYTHONPATH=.:tests/compose nice $(BIN)/python tests/compose/compose_run.py
+	@PYTHONPATH=.:tests:tests/compose nice $(BIN)/python tests/compose/compose_run.py

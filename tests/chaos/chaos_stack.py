@@ -3,7 +3,6 @@ named point; what died comes back on its ports."""
 
 import asyncio
 import contextlib
-import json
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -12,10 +11,9 @@ from pathlib import Path
 
 import grpc
 from crashing import Armed, armed_file
+from steady_profile import MAX_MODEL_TOKENS, write_steady_profile
 
-from shared.cost_model import CostModel
 from shared.pb import worker_pb2, worker_pb2_grpc
-from shared.profiles import Profile
 from tokentide.local_stack import LocalStack, StackSpec, local_stack, wait_serving
 from tokentide.processes import ServiceProcess
 from tokentide.store_process import StoreProcess
@@ -25,25 +23,6 @@ NUM_SCHEDULERS, NUM_WORKERS = 3, 2
 RESTART_S = 60.0
 SERVE_S = 5.0
 DYING_S = 0.05  # until the system has said that a killed child is dead
-MAX_MODEL_TOKENS = 4096
-
-
-def write_profile(folder: Path, step_ms: float) -> Path:
-    """A device on which each step takes so long, and a long prompt a little longer."""
-    profile = Profile(
-        name="chaos",
-        model="chaos",
-        device="none",
-        dtype="float32",
-        block_size=16,
-        num_blocks=2048,
-        max_model_tokens=MAX_MODEL_TOKENS,
-        kv_bytes_per_token=1,
-        costs=CostModel(base_ns=step_ms * 1e6, per_token_ns=10_000, free_tokens=64),
-    )
-    path = folder / "chaos.json"
-    path.write_text(json.dumps(profile.as_dict()))
-    return path
 
 
 class ChaosStack:
@@ -135,7 +114,7 @@ async def chaos_stack(
     from worker_service.simulated.tokenizer_folder import write_tokenizer_folder
 
     write_tokenizer_folder(tokenizer, MAX_MODEL_TOKENS)
-    profile = write_profile(folder, step_ms)
+    profile = write_steady_profile(folder / "steady.json", step_ms)
     spec = StackSpec(
         model_dir=tokenizer,
         num_schedulers=num_schedulers,

@@ -32,9 +32,8 @@ from compose_phases import (
 )
 from compose_stack import KINDS, Stack
 from compose_stand_ins import BUILD_S, make_stand_ins, wheels_served
+from steady_profile import write_steady_profile
 
-from shared.cost_model import CostModel
-from shared.profiles import Profile
 from tokentide import Client
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -220,7 +219,7 @@ def _grow(stack: Stack, line: str) -> None:
 async def run_under_faults(engine: Engine, tree: Path, folder: Path, report: Report) -> None:
     models = folder / "profile"
     models.mkdir(exist_ok=True)
-    write_profile(models / "steady.json")
+    write_steady_profile(models / "steady.json", STEP_MS)
     variables = {
         **PORTS,
         "TOKENTIDE_MODELS": str(models),
@@ -247,22 +246,6 @@ async def run_under_faults(engine: Engine, tree: Path, folder: Path, report: Rep
         began_s = time.monotonic()
         stack.compose("down")
         report.add("down", time.monotonic() - began_s)
-
-
-def write_profile(path: Path) -> None:
-    """A device on which each step takes the same time, whatever is in it."""
-    profile = Profile(
-        name="steady",
-        model="steady",
-        device="none",
-        dtype="float32",
-        block_size=16,
-        num_blocks=2048,
-        max_model_tokens=4096,
-        kv_bytes_per_token=1,
-        costs=CostModel(base_ns=STEP_MS * 1e6, per_token_ns=10_000, free_tokens=64),
-    )
-    path.write_text(json.dumps(profile.as_dict()))
 
 
 if __name__ == "__main__":
