@@ -6,8 +6,8 @@ The model runs on a clock that the test moves, the real one on its server's.
 import itertools
 import random
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,9 @@ class StoreHarness:
         keys = [key.decode() async for key in self.server.scan_iter(match=pattern, count=1000)]
         lives = [await self.server.ttl(key) for key in keys]
         return {k[len(self.prefix) :] for k, ttl in zip(keys, lives, strict=True) if ttl == -1}
+
+
+OpenStore = Callable[..., AbstractAsyncContextManager[StoreHarness]]
 
 
 @asynccontextmanager
@@ -183,3 +186,7 @@ async def next_of(bells: AsyncIterator[tuple[str, ...]], wanted: tuple[str, ...]
 
 def numbered(prefix: str, count: int) -> list[str]:
     return [f"{prefix}{i}" for i in itertools.islice(itertools.count(), count)]
+
+
+async def window_ids(store: RequestStore, fence: Fence) -> list[str]:
+    return [entry.request_id for entry in (await store.poll(fence)).window.entries]

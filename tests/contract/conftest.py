@@ -1,14 +1,12 @@
 """Both stores, for one suite."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from fakes_store import StoreHarness, open_model, open_redis
+from fakes_store import OpenStore, StoreHarness, open_model, open_redis
 
 from scheduler_service.store.embedded import EmbeddedStore
-
-OpenStore = Callable[..., AbstractAsyncContextManager[StoreHarness]]
+from scheduler_service.store.interface import RequestStore
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +28,8 @@ def open_store(request: pytest.FixtureRequest) -> OpenStore:
 async def harness(open_store: OpenStore) -> AsyncIterator[StoreHarness]:
     async with open_store() as opened:
         yield opened
+
+
+@pytest.fixture
+def store(harness: StoreHarness) -> RequestStore:
+    return harness.store
