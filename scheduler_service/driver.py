@@ -57,16 +57,16 @@ class Driver:
         self._settings = context.settings
         self._store = context.store
         text_stops = context.open_text_stops()
-        self._batching = Batching(context.limits_of(description), context.strategy)
+        batching = Batching(context.limits_of(description), context.strategy)
         self._view = DriverView(
-            limits=self._batching.limits,
+            limits=batching.limits,
             block_size=description.block_size,
             find_text_stop=text_stops.find,
             max_model_tokens=description.max_model_tokens,
         )
         live = self._view.sequences
         self._requests = DriverRequests(text_stops, context.read_spec, live)
-        self._steps = StepMaking(context, description, self._view, self._batching)
+        self._steps = StepMaking(context, description, self._view, batching)
         self._committer = Committer(
             store=context.store,
             settings=context.settings,
