@@ -30,9 +30,10 @@ from tokentide.processes import ServiceProcess
 NUM_STREAMS = 16
 STEP_MS = 40.0
 RETENTION_S = 30  # what has ended is soon forgotten: the store's memory has to be flat too
-WARM_UP_SHARE = 0.25  # not looked at: caches fill, allocators settle
+WARM_UP_SHARE = 0.25  # apart, not looked at: modules are loaded, caches fill, allocators settle
 SAMPLE_S = 5.0
 MIB = 1024 * 1024
+COUNTED = ("tasks", "objects", "files")
 
 
 class Soak:
@@ -47,11 +48,22 @@ class Soak:
         self.samples: dict[str, list[tuple[float, int]]] = defaultdict(list)
 
     @property
-    def lasting(self) -> dict[str, int]:
-        """Those that are never killed, by name: their pids."""
+    def lasting(self) -> list[ServiceProcess]:
+        """Those that are never killed."""
         stack = self._stack.stack
-        services = [stack.schedulers[0], stack.schedulers[1], stack.workers[0]]
-        return {s.label: s.pid for s in services} | {"store": self._stack.store.pid}
+        return [stack.schedulers[0], stack.schedulers[1], stack.workers[0]]
+
+    async def run(self, for_s: float) -> None:
+        """Load and kills; at the end all is whole and at rest, and what has ended is forgotten."""
+        until_s = time.monotonic() + for_s
+        self.samples.clear()
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(NUM_STREAMS):
+                tasks.create_task(self.stream(number, until_s))
+            tasks.create_task(self.kill(until_s))
+            tasks.create_task(self.sample(until_s))
+        await self._stack.wait_whole()
+        await asyncio.sleep(RETENTION_S + 15)
 
     async def stream(self, number: int, until_s: float) -> None:
         """One request after the other; some readers leave in the middle."""
@@ -89,16 +101,16 @@ class Soak:
 
     async def sample(self, until_s: float) -> None:
         began_s = time.monotonic()
+        pids = {s.label: s.pid for s in self.lasting} | {"store": self._stack.store.pid}
         while time.monotonic() < until_s:
-            for name, pid in self.lasting.items():
+            for name, pid in pids.items():
                 self.samples[name].append((time.monotonic() - began_s, resident_bytes(pid)))
             await asyncio.sleep(SAMPLE_S)
 
     def slopes(self) -> list[str]:
         lines = []
         for name, samples in self.samples.items():
-            late = samples[int(WARM_UP_SHARE * len(samples)) :]
-            times_s, sizes = zip(*late, strict=True)
+            times_s, sizes = zip(*samples, strict=True)
             slope = statistics.linear_regression(times_s, sizes).slope
             # Of what grows ever more slowly, one line through it all says too much.
             at = ", ".join(f"{sizes[i * (len(sizes) - 1) // 3] / MIB:.1f}" for i in range(4))
@@ -106,14 +118,16 @@ class Soak:
         return lines
 
 
-async def num_tasks(service: ServiceProcess) -> int:
+async def counts_of(service: ServiceProcess) -> tuple[int, int, int]:
+    """Its tasks, objects and open files."""
     counted = counted_file(service.announce_path)
     counted.unlink(missing_ok=True)
     service.signal(signal.SIGUSR2)
     async with asyncio.timeout(10):
         while not counted.exists():
             await asyncio.sleep(0.02)
-    return int(counted.read_text())
+    num_tasks, num_objects = map(int, counted.read_text().split())
+    return num_tasks, num_objects, num_files(service.pid)
 
 
 async def left_over(stack: ChaosStack) -> list[str]:
@@ -144,25 +158,17 @@ async def main(minutes: float) -> int:
             Client(stack.stack.endpoints) as client,
         ):
             soak = Soak(stack, client)
-            before = {s.label: (await num_tasks(s), num_files(s.pid)) for s in stack.services}
-            until_s = time.monotonic() + 60 * minutes
-            async with asyncio.TaskGroup() as tasks:
-                for number in range(NUM_STREAMS):
-                    tasks.create_task(soak.stream(number, until_s))
-                tasks.create_task(soak.kill(until_s))
-                tasks.create_task(soak.sample(until_s))
-            await stack.wait_whole()
-            await asyncio.sleep(RETENTION_S + 15)
+            await soak.run(WARM_UP_SHARE * minutes * 60)
+            before = {service.label: await counts_of(service) for service in soak.lasting}
+            await soak.run((1 - WARM_UP_SHARE) * minutes * 60)
             print(
                 f"{soak.num_streams} streams, {soak.num_left} readers left, {soak.num_kills} kills,"
                 f" {len(soak.wrong)} wrong"
             )
             print("\n".join([*soak.slopes(), *(await left_over(stack))]))
-            for service in stack.services:
-                tasks_now, files_now = await num_tasks(service), num_files(service.pid)
-                was_tasks, was_files = before[service.label]
-                counts = f"tasks {was_tasks} -> {tasks_now}, files {was_files} -> {files_now}"
-                print(f"{service.label:12} {counts}")
+            for service in soak.lasting:
+                changes = zip(COUNTED, before[service.label], await counts_of(service), strict=True)
+                print(f"{service.label:12} {', '.join(f'{n} {a} -> {b}' for n, a, b in changes)}")
             print("\n".join(soak.wrong[:20]))
     return 1 if soak.wrong else 0
 

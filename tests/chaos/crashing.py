@@ -7,6 +7,7 @@ one, or the one whose pid was given.
 
 import asyncio
 import functools
+import gc
 import importlib
 import mmap
 import os
@@ -150,20 +151,21 @@ def main() -> None:
     points = IN_SCHEDULER if module == "scheduler_service" else IN_WORKER
     for name, point in points.items():
         crasher.wrap(name, point)
-    signal.signal(signal.SIGUSR2, lambda *_: tell_tasks(counted_file(Path(announced))))
+    signal.signal(signal.SIGUSR2, lambda *_: tell_counts(counted_file(Path(announced))))
     sys.argv = [module, *sys.argv[3:]]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def tell_tasks(path: Path) -> None:
-    """How many asyncio tasks there are, when asked by a signal."""
+def tell_counts(path: Path) -> None:
+    """How many asyncio tasks and how many objects there are, when asked by a signal."""
+    gc.collect()
     staging = path.with_suffix(".staging")
-    staging.write_text(str(len(asyncio.all_tasks())))
+    staging.write_text(f"{len(asyncio.all_tasks())} {len(gc.get_objects())}")
     staging.rename(path)
 
 
 def counted_file(announced: Path) -> Path:
-    return announced.with_suffix(".tasks")
+    return announced.with_suffix(".counts")
 
 
 def armed_file(announced: Path) -> Path:
