@@ -57,6 +57,10 @@ chaos: $(DEV_SET) model ## RUNS=100: kills and stops of real processes under loa
 	PYTHONPATH=.:tests:tests/chaos $(BIN)/python tests/chaos/chaos_runs.py --runs $(RUNS) \
 		--model "$$($(BIN)/tokentide model fetch)"
 
+.PHONY: chaos-points
+chaos-points: $(DEV_SET) ## every named crash point, before and after it, whoever dies of it: a quarter of an hour
+	PYTHONPATH=.:tests:tests/chaos $(BIN)/python tests/chaos/chaos_runs.py --every-point
+
 KILLS ?= 100
 chaos-figures: $(DEV_SET) ## KILLS=100: how long streams pause when a driver, a worker or the store dies
 	PYTHONPATH=.:tests:tests/chaos $(BIN)/python tests/chaos/chaos_figures.py --kills $(KILLS)

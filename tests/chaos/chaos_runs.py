@@ -159,7 +159,8 @@ async def main(given: argparse.Namespace) -> int:
     num_real = given.runs // 10 if given.model else 0
     bad = False
     with tempfile.TemporaryDirectory(prefix="tokentide-chaos-") as folder:
-        names = given.only or mishap_names(given.runs - num_real, given.seed)
+        every_point = ["/".join(point) for point in crash_points()] if given.every_point else None
+        names = given.only or every_point or mishap_names(given.runs - num_real, given.seed)
         async with chaos_stack(Path(folder), step_ms=given.step_ms) as stack:
             report = await run_chaos(stack, names, seed=given.seed, tokens=(60, 120), says=True)
         print("\n".join(["on simulated workers:", *report.lines()]), flush=True)
@@ -181,5 +182,8 @@ if __name__ == "__main__":
     parser.add_argument("--step-ms", type=float, default=20.0)
     parser.add_argument("--model", default="", help="folder of the real model: every tenth run")
     parser.add_argument("--only", nargs="*", help="these mishaps, or point/when/victim")
+    parser.add_argument(
+        "--every-point", action="store_true", help="each crash point, before and after, each victim"
+    )
     logging.basicConfig(level=logging.ERROR)
     sys.exit(asyncio.run(main(parser.parse_args())))

@@ -114,12 +114,21 @@ MISHAPS: dict[str, Mishap] = {
 }
 
 
-REACHED_AT_ONCE = ("submit", "claim")  # while all requests come in, and seldom afterwards
+async def die_between_claim_and_plan(stack: ChaosStack, rng: random.Random) -> Hit:
+    """What was claimed is at no worker: the next driver gives it back."""
+    _arm(stack, stack.stack.schedulers, "claim", "after", visit=1, victim=0)
+    await _until_struck(stack, stack.stack.schedulers)
+    return Hit("driver died between claim and plan", _now_s())
+
+
+# While all requests come in, and seldom afterwards.
+REACHED_AT_ONCE = ("submit", "claim", "requeue")
 RARE = ("submit", "claim", "epoch grant", "reclaim", "requeue", "hello", "watch")
 PROVOKED = {  # what has to happen first
     "epoch grant": kill_driver,
     "hello": kill_driver,
     "reclaim": kill_worker,
+    "requeue": die_between_claim_and_plan,
     "watch": kill_driver,
 }
 
@@ -150,19 +159,33 @@ async def crash_at(
     prey = struck[victim]
     kind = f"crash {when} {point}, of {victim}"
     visit = 1 if point in RARE else rng.randint(1, 12)
-    for service in has_point:
-        stack.armed[service].write(point, when, visit, prey.pid if prey is not None else 0)
-    if point in PROVOKED:
-        await PROVOKED[point](stack, rng)
     try:
         async with asyncio.timeout(REACH_S):
-            while all(
-                stack.armed[service].is_armed for service in has_point
-            ):  # cleared as it strikes
-                await asyncio.sleep(POLL_S)
+            if point in PROVOKED:
+                await PROVOKED[point](stack, rng)
+            _arm(stack, has_point, point, when, visit=visit, victim=prey.pid if prey else 0)
+            await _until_struck(stack, has_point)
     except TimeoutError:
         return Hit(kind, None)
     finally:
         for service in has_point:
             stack.armed[service].clear()
     return Hit(kind, _now_s())
+
+
+def _arm(
+    stack: ChaosStack,
+    services: Sequence[ServiceProcess],
+    point: str,
+    when: str,
+    *,
+    visit: int,
+    victim: int,
+) -> None:
+    for service in services:
+        stack.armed[service].write(point, when, visit, victim)
+
+
+async def _until_struck(stack: ChaosStack, services: Sequence[ServiceProcess]) -> None:
+    while all(stack.armed[service].is_armed for service in services):  # cleared as it strikes
+        await asyncio.sleep(POLL_S)
