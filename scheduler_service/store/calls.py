@@ -9,6 +9,8 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, OutOfMemoryError, ResponseError
 
+from scheduler_service.store import codec
+from scheduler_service.store.acknowledging import Acknowledging
 from scheduler_service.store.connecting import without_password
 from scheduler_service.store.lane import Argument, Connection, Lane
 from scheduler_service.store.library import FunctionLibrary
@@ -19,9 +21,20 @@ from shared.errors import StaleFence, StoreRefused, StoreRolledBack, StoreUnavai
 
 log = logging.getLogger(__name__)
 
-# What a client relies on: its request is accepted, its tokens are in the log.
-PROMISES = ("submit", "commit")
-ACKNOWLEDGE_MS = 1000  # a replica that takes longer has not acknowledged; the call is repeated
+
+def _always(reply: Any) -> bool:
+    return True
+
+
+# What a client relies on: its request is accepted, or cancelled; its tokens, and its end, are in the log. And a beat
+# that is not acknowledged says that nothing is. With each, whether its reply tells anything.
+PROMISES: dict[str, Callable[[Any], bool]] = {
+    "submit": _always,
+    "cancel": _always,
+    "commit": _always,
+    "beat": _always,
+    "read_logs": codec.tells_output,
+}
 
 
 class StoreCalls:
@@ -37,7 +50,7 @@ class StoreCalls:
         self.prefix = prefix
         self._limits = limits
         self._library = FunctionLibrary.read()
-        self._waits_for_replica = False  # durability `failover`
+        self._acknowledging: Acknowledging | None = None  # durability `failover`
         # apart, so that a commit never waits behind a door's calls or a long read
         self.driving = Lane(make_connection, io_timeout_s)
         self.doors = Lane(make_connection, io_timeout_s)
@@ -57,7 +70,8 @@ class StoreCalls:
             raise StoreUnavailable(f"{without_password(url)}: {error}") from error
         except StoreRefused as error:
             raise StoreRefused(f"{without_password(url)}: {error}") from error
-        self._waits_for_replica = durability == "failover"
+        if durability == "failover":
+            self._acknowledging = Acknowledging(lambda: self._command("touch"))
         await self._load_library(self.driving)
         for lane in self.lanes:
             lane.has_been_let_in = True
@@ -78,9 +92,9 @@ class StoreCalls:
 
     async def call(self, lane: Lane, name: str, *arguments: Argument) -> Any:
         try:
-            reply = await self._call_function(lane, name, arguments)
-            if self._waits_for_replica and name in PROMISES:
-                await self._wait_for_replica(lane)
+            reply, connection = await self._call_function(lane, name, arguments)
+            if self._acknowledging is not None and name in PROMISES and PROMISES[name](reply):
+                await self._acknowledging.wait(lane, connection)
             return reply
         except OutOfMemoryError as error:
             if name == "submit":
@@ -104,21 +118,21 @@ class StoreCalls:
         except ResponseError as error:
             raise self._as_ours(str(command[0]), error) from error
 
-    async def _call_function(self, lane: Lane, name: str, arguments: Sequence[Argument]) -> Any:
-        command = ("FCALL", self._library.function(name), 1, self.prefix)
+    async def _call_function(
+        self, lane: Lane, name: str, arguments: Sequence[Argument]
+    ) -> tuple[Any, int]:
+        command = self._command(name, *arguments)
         try:
-            return await lane.call(*command, self._limits.retention_s, *arguments)
+            return await lane.call_numbered(*command)
         except ResponseError as error:
             if "Function not found" not in str(error):
                 raise
         await self._load_library(lane)  # the server is new, or was flushed; nothing has run
-        return await lane.call(*command, self._limits.retention_s, *arguments)
+        return await lane.call_numbered(*command)
 
-    async def _wait_for_replica(self, lane: Lane) -> None:
-        """For all that this connection has written. What was not acknowledged is repeated by the caller, which
-        changes nothing where it had happened."""
-        if int(await lane.call("WAIT", 1, ACKNOWLEDGE_MS)) < 1:
-            raise StoreUnavailable("no replica of the store has acknowledged the write")
+    def _command(self, name: str, *arguments: Argument) -> tuple[Argument, ...]:
+        function = self._library.function(name)
+        return ("FCALL", function, 1, self.prefix, self._limits.retention_s, *arguments)
 
     async def _load_library(self, lane: Lane) -> None:
         await lane.call("FUNCTION", "LOAD", "REPLACE", self._library.source)

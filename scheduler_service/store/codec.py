@@ -223,6 +223,11 @@ def log_slice(request_id: str, reply: Sequence[Any]) -> LogSlice | None:
     )
 
 
+def tells_output(slices: Sequence[Sequence[Any]]) -> bool:
+    """Whether a reply of `read_logs` has any token in it, or any request's end."""
+    return any(one and (one[2] or one[0] not in (b"waiting", b"running")) for one in slices)
+
+
 def quarantined(reply: Sequence[Any]) -> QuarantinedRequest:
     request_id, age_ms, tenant, num_prompt_tokens, num_output_tokens, error = reply
     return QuarantinedRequest(

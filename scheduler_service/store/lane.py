@@ -69,6 +69,7 @@ class Lane:
         self._has_waiting = asyncio.Event()
         self._silence: asyncio.Timeout | None = None  # of the read that is going on
         self._actor: asyncio.Task[None] | None = None
+        self._num_connections = 0
         self.has_been_let_in = False  # from then on a refusal may pass
 
     def start(self) -> None:
@@ -78,6 +79,10 @@ class Lane:
     async def call(self, *command: Argument) -> Any:
         """The server's reply. Raises StoreUnavailable if there is none (the command may have run),
         ResponseError if it is an error."""
+        return (await self.call_numbered(*command))[0]
+
+    async def call_numbered(self, *command: Argument) -> tuple[Any, int]:
+        """The same, and on which of this lane's connections it ran: another number, perhaps another server."""
         if self._actor is None or self._actor.done():
             raise StoreUnavailable("the store's connection is closed")
         if len(self._waiting) >= MAX_WAITING_CALLS:
@@ -85,7 +90,8 @@ class Lane:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((command, future))
         self._has_waiting.set()
-        return await future
+        reply: tuple[Any, int] = await future
+        return reply
 
     async def close(self) -> None:
         if self._actor is not None:
@@ -103,6 +109,7 @@ class Lane:
                 self._fail(self._as_unavailable(error), self._waiting)
             else:
                 backoff_s = 0.0
+                self._num_connections += 1
                 await self._serve_until_lost(connection)
                 for tell in self.on_lost:
                     tell()
@@ -162,7 +169,7 @@ class Lane:
                 raise ConnectionError(f"an answer without a question: {reply or error!r}")
             _, future = self._sent.popleft()
             if not future.done():
-                _settle(future, reply, error)
+                _settle(future, (reply, self._num_connections), error)
 
     async def _read_reply(self, connection: Connection) -> tuple[Any, Exception | None]:
         limit_s = self._reply_timeout_s if self._sent else None
@@ -210,7 +217,7 @@ async def _send(connection: Connection, packed: list[bytes]) -> None:
         raise ConnectionError(f"closed while it was written to: {error}") from error
 
 
-def _settle(future: "asyncio.Future[Any]", reply: Any, error: Exception | None) -> None:
+def _settle(future: "asyncio.Future[Any]", reply: tuple[Any, int], error: Exception | None) -> None:
     if error is None:
         future.set_result(reply)
     elif isinstance(error, _PASSING) or str(error).startswith(_PASSING_CODES):
