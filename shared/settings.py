@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -25,6 +25,7 @@ from shared.errors import SettingError
 
 SECTIONS = ("scheduler", "worker")
 CONFIG_FLAG = "--config"
+CONFIG_VARIABLE = "TOKENTIDE_CONFIG"
 PRINT_FLAG = "--print-config"
 
 
@@ -42,7 +43,7 @@ class ServiceSettings(BaseSettings):
         env = dict(os.environ) if environment is None else environment
         prefix = f"TOKENTIDE_{cls.section.upper()}_"
         config_path, rest = _take_value(list(args), CONFIG_FLAG)
-        path = config_path or env.get("TOKENTIDE_CONFIG")
+        path = config_path or env.get(CONFIG_VARIABLE)
         try:
             file_values = cls._file_values(Path(path)) if path else {}
             sources = _Sources(rest, prefix, _env_values(cls, env, prefix), file_values)
@@ -147,6 +148,13 @@ def _env_values(cls: type[ServiceSettings], env: dict[str, str], prefix: str) ->
 
 def _is_ours(name: str, prefix: str) -> bool:
     return name.upper().startswith(prefix)
+
+
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """The rest of it: what a service finds there that is to be set by its flags alone."""
+    prefixes = tuple(f"TOKENTIDE_{section.upper()}_" for section in SECTIONS)
+    ours = (*prefixes, CONFIG_VARIABLE)
+    return {k: v for k, v in environment.items() if not k.upper().startswith(ours)}
 
 
 def _take_value(args: list[str], flag: str) -> tuple[str | None, list[str]]:

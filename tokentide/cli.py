@@ -93,7 +93,10 @@ def up(
         bool | None, typer.Option("--live/--logs", help="view; default: live in a terminal")
     ] = None,
 ) -> None:
-    """A local stack in the foreground: store, workers, schedulers. Ctrl-C stops it."""
+    """A local stack in the foreground: store, workers, schedulers. Ctrl-C stops it.
+
+    The services' settings in the environment hold here too, but for the store's address: --redis-url.
+    """
     from tokentide.commands.interrupts import raise_at_stop_signals
 
     raise_at_stop_signals()
@@ -125,6 +128,7 @@ def up(
         scheduler_args=scheduler_flags(scheduler_args),
         data_dir=data_dir / "store" if data_dir else None,
         log_dir=data_dir / "logs" if data_dir else None,
+        inherits_settings=True,
     )
     raise typer.Exit(run_up(spec, live=sys.stdout.isatty() if live is None else live))
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-import json
+import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,11 +13,13 @@ from typing import Any, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from shared.settings import without_settings
 from tokentide.processes import INTERPRETER, ServiceFailed, ServiceProcess
 from tokentide.store_process import StoreProcess
 from tokentide.undisturbed import undisturbed
 
 LOOPBACK = "127.0.0.1"
+STORE_VARIABLE = "TOKENTIDE_SCHEDULER_REDIS_URL"
 START_WORKER_S = 300.0
 START_SCHEDULER_S = 60.0
 STABLE_S = 60.0  # one that ran so long may die once more
@@ -43,6 +45,7 @@ class StackSpec:
     worker_args: tuple[str, ...] = ()
     scheduler_args: tuple[str, ...] = ()
     log_dir: Path | None = None  # None: a temporary one
+    inherits_settings: bool = False  # those of the services in our environment hold in theirs too
     interpreter: tuple[str, ...] = INTERPRETER  # a profiler's command, say
 
 
@@ -72,30 +75,35 @@ class LocalStack:
             args = ["--model", str(spec.model_dir), "--host", spec.host, "--port", str(port)]
             args += ["--name", f"worker-{number}", *spec.worker_args]
             label = f"worker-{number}"
-            worker = ServiceProcess(label, self.run_dir, "worker_service", args, spec.interpreter)
+            worker = self._service(label, "worker_service", args)
             self.workers.append(worker)
             await worker.start()
         await asyncio.gather(*(worker.wait_ready(START_WORKER_S) for worker in self.workers))
 
+    def _service(self, label: str, module: str, args: list[str]) -> ServiceProcess:
+        return ServiceProcess(
+            label, self.run_dir, module, args, self.spec.interpreter, self.environment()
+        )
+
+    def environment(self) -> dict[str, str]:
+        """With the store's address, which holds a password: not for `ps` to show. No other store may be named."""
+        inherited = {k: v for k, v in os.environ.items() if k.upper() != STORE_VARIABLE}
+        if not self.spec.inherits_settings:
+            inherited = without_settings(inherited)
+        return {**inherited, STORE_VARIABLE: self.redis_url}
+
     async def start_schedulers(self) -> None:
         spec = self.spec
         addresses = ",".join(f"{spec.host}:{w.ports['port']}" for w in self.workers)
-        # The address holds the password: not for `ps` to show.
-        secret = self.run_dir / "scheduler.toml"
-        secret.unlink(missing_ok=True)  # of an earlier stack with these logs
-        secret.touch(mode=0o600)
-        secret.write_text(f"[scheduler]\nredis_url = {json.dumps(self.redis_url)}\n")
         for number in range(spec.num_schedulers):
             port = spec.port + number if spec.port else 0
             operations_port = spec.operations_port + number if spec.operations_port else 0
             args = ["--host", spec.host, "--port", str(port)]
             args += ["--operations-host", spec.host, "--operations-port", str(operations_port)]
             args += ["--workers", addresses, "--replica-id", f"scheduler-{number}"]
-            args += ["--config", str(secret), *spec.scheduler_args]
+            args += spec.scheduler_args
             label = f"scheduler-{number}"
-            scheduler = ServiceProcess(
-                label, self.run_dir, "scheduler_service", args, spec.interpreter
-            )
+            scheduler = self._service(label, "scheduler_service", args)
             self.schedulers.append(scheduler)
             await scheduler.start()
         await asyncio.gather(*(s.wait_ready(START_SCHEDULER_S) for s in self.schedulers))

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shared.errors import ServingError
@@ -32,8 +32,9 @@ class ServiceProcess:
         module: str,
         args: list[str],
         interpreter: Sequence[str] = INTERPRETER,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`interpreter`: the command that `-m` and the module follow."""
+        """`interpreter`: the command that `-m` and the module follow. `environment`: None: our own."""
         self.label = label
         self.log_path = run_dir / f"{label}.log"
         self.ports: dict[str, int] = {}
@@ -46,6 +47,7 @@ class ServiceProcess:
             "--announce",
             str(self.announce_path),
         ]
+        self._environment = environment
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -59,6 +61,7 @@ class ServiceProcess:
 
     async def start(self) -> None:
         self.announce_path.unlink(missing_ok=True)
+        environment = os.environ if self._environment is None else self._environment
         with self.log_path.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -66,7 +69,7 @@ class ServiceProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, DIE_WITH_PARENT: str(os.getpid())},
+                env={**environment, DIE_WITH_PARENT: str(os.getpid())},
             )
 
     async def restart(self, timeout_s: float) -> None:
