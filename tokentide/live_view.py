@@ -4,8 +4,7 @@ Readings in, rich renderables out: knows nothing of grpc, of time, or of where t
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -15,11 +14,14 @@ from rich.text import Text
 
 from shared.types import BlockCounts
 from tokentide.commands.readings import Loads, Scheduled, Step, Totals, WorkerReading, sum_of
+from tokentide.token_rates import TokenRate
 
 MAX_NAME = 10
+MAX_WORKER = 12
 MAX_NAMES = 8  # of one kind, in the line of a step
 BAR_WIDTH = 30
-NUM_RATE_READINGS = 5
+STILL_S = 2.0  # requests run, and no step ends: said from here on
+STALE_S = 5.0  # a replica that says nothing while others do has gone
 MIB = 2**20
 _ONE_LINE_EACH: Any = {"no_wrap": True, "overflow": "ellipsis"}
 
@@ -76,13 +78,24 @@ class StackView:
 
     def __init__(self, num_steps: int = 8) -> None:
         self._loads: dict[str, Loads] = {}  # by replica
+        self._read_s: dict[str, float] = {}
         self._steps: deque[Step] = deque(maxlen=num_steps)
-        self._sums: deque[_Sum] = deque(maxlen=NUM_RATE_READINGS)
+        self._num_steps: dict[str, int] = {}  # by incarnation
+        self._moved_s = 0.0  # when one of them last grew
+        self._generated, self._prompt = TokenRate(), TokenRate()
 
     def on_loads(self, loads: Loads, now_s: float) -> None:
-        self._loads[loads.replica_id] = loads
-        num_generated = sum(w.stats.num_sampled_tokens for w in loads.workers)
-        self._sums.append(_Sum(now_s, num_generated, self.totals.num_prompt_tokens))
+        replica_id = loads.replica_id
+        before = self._loads.get(replica_id)
+        if before and loads.totals.num_steps < before.totals.num_steps:
+            self._prompt.forget(replica_id)  # another process under the same name
+        self._loads[replica_id], self._read_s[replica_id] = loads, now_s
+        stats = [worker.stats for worker in loads.workers]
+        if any(s.num_steps > self._num_steps.get(s.incarnation, -1) for s in stats):
+            self._num_steps |= {s.incarnation: s.num_steps for s in stats}
+            self._moved_s = now_s
+        self._generated.on_counts({s.incarnation: s.num_sampled_tokens for s in stats}, now_s)
+        self._prompt.on_counts({replica_id: loads.totals.num_prompt_tokens}, now_s)
 
     def on_step(self, step: Step) -> None:
         if step.scheduled:
@@ -94,36 +107,50 @@ class StackView:
 
     @property
     def generated_per_s(self) -> str:
-        """Over the last few readings; every replica sees all workers' counts."""
-        return self._rate(lambda reading: reading.num_generated)
+        """Over the last few seconds; every replica sees all workers' counts."""
+        return self._generated.per_s
 
     @property
     def prompt_per_s(self) -> str:
-        """Over the last few readings; of the replicas that are asked."""
-        return self._rate(lambda reading: reading.num_prompt)
+        """Over the last few seconds; of the replicas that are asked."""
+        return self._prompt.per_s
+
+    @property
+    def standstill(self) -> str:
+        """Said long before a replica can know that a store which does not answer is away."""
+        still_s = max(self._read_s.values()) - self._moved_s
+        are_some_running = any(loads.num_running for loads in self._fresh)
+        if not are_some_running or still_s < STILL_S:
+            return ""
+        return f"no step has ended for {still_s:.0f} s"
 
     def render(self) -> RenderableType:
         if not self._loads:
             return Text("waiting for the first reading")
-        newest = max(self._loads.values(), key=lambda loads: len(loads.workers))
+        newest = max(self._fresh, key=lambda loads: len(loads.workers))
         parts: list[RenderableType] = [self._head(newest), *map(worker_lines, newest.workers)]
         if self._steps:
             parts.append(steps_panel(self._steps))
         return Group(*parts)
 
-    def _rate(self, count: Callable[["_Sum"], int]) -> str:
-        if len(self._sums) < 2:
-            return "-"
-        first, last = self._sums[0], self._sums[-1]
-        return rate(max(count(last) - count(first), 0), last.now_s - first.now_s)
+    @property
+    def _fresh(self) -> list[Loads]:
+        last_s = max(self._read_s.values())
+        return [self._loads[name] for name, s in self._read_s.items() if last_s - s <= STALE_S]
 
     def _head(self, loads: Loads) -> Text:
-        state, style = ("serving", "green") if loads.serving else ("not serving", "red")
-        num_streams = sum(each.num_streams for each in self._loads.values())
+        fresh = self._fresh
+        reasons = [f"{each.replica_id}: {reason}\n" for each in fresh if (reason := why_not(each))]
+        state, style = ("not serving", "red") if reasons else ("serving", "green")
+        if 0 < len(reasons) < len(fresh):
+            state = f"{len(fresh) - len(reasons)} of {len(fresh)} serving"
         return Text.assemble(
             (state, style),
             (f" {loads.model or 'no model yet'}", "bold"),
-            f"  {loads.strategy}  replicas {loads.num_replicas}  streams {num_streams}\n",
+            f"  {loads.strategy}  replicas {loads.num_replicas}",
+            f"  streams {sum(each.num_streams for each in fresh)}\n",
+            ("".join(reasons), "red"),
+            (f"{still}\n" if (still := self.standstill) else "", "red"),
             f"queue {loads.num_waiting} ({loads.num_waiting_tokens} tokens)",
             f"  running {loads.num_running}",
             f"  mean batch {self.totals.mean_batch_size:.1f}",
@@ -135,11 +162,15 @@ class StackView:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sum:
-    now_s: float
-    num_generated: int
-    num_prompt: int
+def why_not(loads: Loads) -> str:
+    """Why a replica does not serve, as far as its reading tells; empty if it does."""
+    if loads.serving:
+        return ""
+    if not loads.model:
+        return "no worker has been found yet"
+    if not loads.workers:
+        return "no worker is there"
+    return "the store does not answer, or the replica drains"
 
 
 def worker_lines(worker: WorkerReading) -> Text:
@@ -165,18 +196,15 @@ def worker_lines(worker: WorkerReading) -> Text:
 def steps_panel(steps: Sequence[Step] | deque[Step]) -> Panel:
     """Numbers first and no word twice, so that 80 columns still say who was in a step."""
     table = Table(box=None, pad_edge=False, expand=True, header_style="dim")
-    has_several = len({step.worker for step in steps}) > 1
-    if has_several:
-        table.add_column("worker", no_wrap=True)
-    for name in ("step", "ms", "free", "cached", "held", "queue", "decodes"):
+    table.add_column("worker", no_wrap=True, max_width=MAX_WORKER, overflow="ellipsis")
+    for name in ("step", "ms", "free", "cached", "held", "queue"):
         table.add_column(name, no_wrap=True, justify="right")
     table.add_column("who", no_wrap=True, overflow="ellipsis", ratio=1)
     for step in steps:
         blocks = step.blocks
-        counts = (blocks.free, blocks.cached, blocks.held, step.num_waiting, len(step.decodes))
+        counts = (blocks.free, blocks.cached, blocks.held, step.num_waiting)
         took = f"{step.timings.total_ns / 1e6:.0f}"
-        worker = (step.worker,) if has_several else ()
-        table.add_row(*worker, str(step.step_id), took, *map(str, counts), _who(step))
+        table.add_row(step.worker, str(step.step_id), took, *map(str, counts), _who(step))
     return Panel(table, title="last steps", title_align="left", style="dim")
 
 
@@ -191,15 +219,17 @@ def _who(step: Step) -> Text:
         who.append(_names(step.chunks, with_tokens=True) + " ")
     if step.decodes:
         who.append("decode ", style="bold green")
-        who.append(_names(step.decodes, with_tokens=False))
+        who.append(f"{len(step.decodes)}: {_names(step.decodes, with_tokens=False)}")
     return who
 
 
 def loads_line(view: StackView, loads: Loads) -> str:
     """One reading as a plain line."""
-    line = f"{'serving' if loads.serving else 'not serving'} {loads.model or '-'}"
+    reason = why_not(loads)
+    line = f"{f'not serving ({reason})' if reason else 'serving'} {loads.model or '-'}"
     line += f" | queue {loads.num_waiting} running {loads.num_running} streams {loads.num_streams}"
     line += f" | generated {view.generated_per_s} prompt {view.prompt_per_s} tokens/s"
+    line += f" | {view.standstill}" if view.standstill else ""
     for worker in loads.workers:
         line += (
             f" | {worker.name} step {worker.stats.last_step_id} {blocks_text(worker.stats.blocks)}"

@@ -1,6 +1,7 @@
 """`top`: queue, workers, blocks and the last steps of a running service, as they change."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,6 +19,7 @@ from tokentide.errors import TokentideError
 from tokentide.live_view import StackView, is_live, loads_line, step_line
 
 REFRESH_S = 0.25
+ONCE_S = 1.0  # between the two readings that a rate takes
 
 
 def top(*, endpoints: str, interval_ms: int, once: bool, as_json: bool) -> int:
@@ -76,15 +78,19 @@ async def show_stack(
 
 
 async def _show_once(replicas: Sequence[OperationsClient], console: Console, as_json: bool) -> None:
-    view = StackView()
+    if as_json:
+        for replica in replicas:
+            _print_loads(await replica.loads())
+        return
+    view, loop = StackView(), asyncio.get_running_loop()
     for replica in replicas:
-        loads = await replica.loads()
-        view.on_loads(loads, 0.0)
-        if as_json:
-            _print_loads(loads)
-    if not as_json:
-        console.print(view.render())
-        _line(console, wasted_text(view.totals))
+        view.on_loads(await replica.loads(), loop.time())
+    await asyncio.sleep(ONCE_S)
+    for replica in replicas:
+        with contextlib.suppress(TokentideError):  # its first reading stands
+            view.on_loads(await replica.loads(), loop.time())
+    console.print(view.render())
+    _line(console, wasted_text(view.totals))
 
 
 def wasted_text(totals: Totals) -> str:

@@ -6,7 +6,14 @@ from rich.console import Console, RenderableType
 
 from shared.types import BlockCounts, MemoryStats, StepTimings, WorkerStats
 from tokentide.commands.readings import Loads, Scheduled, Step, Totals, WorkerReading
-from tokentide.live_view import StackView, blocks_bar, loads_line, short_name, step_line
+from tokentide.live_view import (
+    StackView,
+    blocks_bar,
+    loads_line,
+    short_name,
+    step_line,
+    why_not,
+)
 
 
 def make_step(**changes: object) -> Step:
@@ -117,6 +124,64 @@ def test_the_view_shows_queue_worker_blocks_rate_and_steps():
     assert "chunk tides +185" in shown
 
 
+def test_what_a_worker_brings_along_is_no_rate():
+    view = StackView()
+    view.on_loads(make_loads(replica_id="a", num_sampled=0, workers=()), now_s=10.0)
+    view.on_loads(make_loads(replica_id="b", num_sampled=2795), now_s=10.1)
+    view.on_loads(make_loads(replica_id="a", num_sampled=2995), now_s=11.0)
+    assert view.generated_per_s == "200.0"
+
+    view.on_loads(make_loads(replica_id="b", num_sampled=2895), now_s=12.0)  # heard before
+    view.on_loads(make_loads(replica_id="a", num_sampled=3195), now_s=12.0)
+    assert view.generated_per_s == "200.0"
+
+
+def test_a_replica_that_begins_anew_does_not_lower_the_rate_of_prompts():
+    view = StackView()
+    for now_s, num_steps, num_prompt in ((10.0, 9, 900), (11.0, 10, 1000), (12.0, 1, 50)):
+        totals = Totals(num_steps=num_steps, num_prompt_tokens=num_prompt)
+        view.on_loads(make_loads(totals=totals), now_s=now_s)
+    assert view.prompt_per_s == "50.0"
+
+    view.on_loads(make_loads(totals=Totals(num_steps=2, num_prompt_tokens=150)), now_s=13.0)
+    assert view.prompt_per_s == "66.7"
+
+
+def test_a_replica_that_does_not_serve_says_why_as_far_as_it_is_known():
+    view = StackView()
+    view.on_loads(make_loads(replica_id="a", serving=False), now_s=0.0)
+    view.on_loads(make_loads(replica_id="b"), now_s=0.1)
+    assert "1 of 2 serving tiny" in drawn(view.render())
+    assert "a: the store does not answer, or the replica drains\n" in drawn(view.render())
+
+    unserved = make_loads(replica_id="b", serving=False)
+    view.on_loads(unserved, now_s=0.2)
+    assert drawn(view.render()).startswith("not serving tiny")
+    said = "not serving (the store does not answer, or the replica drains) tiny | queue"
+    assert loads_line(view, unserved).startswith(said)
+    assert why_not(make_loads(serving=False, workers=())) == "no worker is there"
+    assert why_not(make_loads(serving=False, model="")) == "no worker has been found yet"
+
+
+def test_requests_that_run_without_a_step_are_told_of():
+    view = StackView()
+    for now_s in (0.0, 1.0, 4.0):
+        view.on_loads(make_loads(), now_s=now_s)
+    assert "no step has ended for 4 s\n" in drawn(view.render())
+    assert " | no step has ended for 4 s | worker-0" in loads_line(view, make_loads())
+
+    view.on_loads(make_loads(num_running=0), now_s=5.0)
+    assert "no step" not in drawn(view.render())
+
+
+def test_a_replica_that_has_gone_is_not_shown_for_long():
+    view = StackView()
+    view.on_loads(make_loads(replica_id="a", num_waiting=7), now_s=0.0)
+    view.on_loads(make_loads(replica_id="b", num_waiting=3, workers=()), now_s=9.0)
+
+    assert "queue 3" in drawn(view.render())
+
+
 def test_sums_of_several_replicas_are_added():
     view = StackView()
     busy = Totals(num_steps=2, num_preemptions=3, busy_ns=10, batch_size_ns=20.0)
@@ -174,8 +239,8 @@ def test_at_80_columns_no_line_is_broken_and_a_step_still_says_who_was_in_it():
     assert all(len(line) <= 80 for line in lines)
     assert len(lines) == 4 + 3 + 5  # head, worker, panel of two steps: none wrapped
     shown = [line.strip("│ ").split() for line in lines]
-    assert shown[8] == ["step", "ms", "free", "cached", "held", "queue", "decodes", "who"]
-    numbers = ["12345", "184", "98765", "12345", "12346", "1234", "12"]
-    assert shown[9] == [*numbers, "chunk", "tides", "+185", "decode", "r…"]
+    assert shown[8] == ["worker", "step", "ms", "free", "cached", "held", "queue", "who"]
+    numbers = ["12345", "184", "98765", "12345", "12346", "1234"]
+    assert shown[9] == ["worker-0", *numbers, "chunk", "tides", "+185", "decode", "…"]
     assert shown[10][7:9] == ["preempted", "mail"]
     assert not any("…" in line for line in lines[:7])
