@@ -19,6 +19,7 @@ from tokentide.demo_show import shown
 from tokentide.live_view import rate
 from tokentide.local_stack import LocalStack, Report, StackSpec, local_stack
 from tokentide.models import packaged_model_dir
+from tokentide.plain_lines import print_line
 
 NUM_WORKERS = 2
 TOKEN_BUDGET = 192  # small, so that the long prompt is seen to be cut
@@ -27,7 +28,7 @@ KV_MEMORY = "256MiB"
 
 async def run_demo(console: Console) -> int:
     def report(message: str) -> None:
-        console.print(f"  {message}", markup=False, highlight=False, soft_wrap=True)
+        print_line(console, f"  {message}")
 
     spec = StackSpec(
         model_dir=packaged_model_dir(progress=report),
@@ -103,7 +104,7 @@ class Summary:
             (
                 "prompt",
                 f"{rate(totals.num_prompt_tokens, self.wall_s)} tokens/s ({totals.num_prompt_tokens} computed,"
-                f" {totals.num_cached_tokens} from the prefix cache)",
+                f" {totals.num_cached_tokens} cached)",
             ),
             ("time to first token", _spread(self.ttfts_s)),
             ("inter-token latency", _spread(self.gaps_s)),

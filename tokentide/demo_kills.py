@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from tokentide.client import Client
 from tokentide.commands.readings import Step
 from tokentide.demo_round import Talk, converse
 from tokentide.demo_show import shown
+from tokentide.demo_verdict import Killed, is_equal, verdict, verdicts_table
 from tokentide.local_stack import LocalStack, Report
+from tokentide.plain_lines import print_line
 
 # Shares of all tokens that are to come. The first kill waits for all first tokens, but not for ever.
 EARLY, MIDDLE, LATE = 0.2, 0.4, 0.75
@@ -32,23 +32,27 @@ async def run_kills(
 ) -> bool:
     """Were both killed, and is every answer the same as the one in `calm`?"""
     talks = [Talk(replace(talk.prompt, name=f"{talk.prompt.name}-2")) for talk in calm]
+    killed: list[Killed] = []
+    loop = asyncio.get_running_loop()
 
     def kill(label: str, doing: str) -> None:
         processes = {each.label: each for each in (*stack.schedulers, *stack.workers)}
         processes[label].signal(signal.SIGKILL)
+        killed.append(Killed(label, loop.time()))
         message = f"kill -9 {label} (process {processes[label].pid}): {doing}"
-        console.print(message, style="bold red", markup=False, highlight=False, soft_wrap=True)
+        print_line(console, message, style="bold red")
 
     kills = Kills(talks, sum(talk.num_tokens for talk in calm), kill)
     report(f"the same {len(talks)} prompts again; a scheduler and a worker will be killed\n")
     async with shown(console, talks) as show:
         await _supervised(stack, report, converse(stack, client, talks, (show, kills)))
     pairs = list(zip(calm, talks, strict=True))
-    console.print(verdicts_table(pairs))
-    report(verdict(pairs))
-    if len(kills.labels) < 2:
+    console.print(verdicts_table(pairs, killed))
+    for line in verdict(pairs, killed):
+        report(line)
+    if len(killed) < 2:
         report("but the answers had ended before both could be killed")
-    return len(kills.labels) == 2 and all(is_equal(*pair) for pair in pairs)
+    return len(killed) == 2 and all(is_equal(*pair) for pair in pairs)
 
 
 async def _supervised(
@@ -119,9 +123,8 @@ class Kills:
 
     def _end(self, label: str, doing: str) -> None:
         self.labels.append(label)
-        pause_s = max(map(longest_pause_s, self._talks.values()))
         out = f"{self._num_tokens} of {self._num_expected} tokens were out"
-        self._kill(label, f"{doing}; {out}, the longest pause so far was {pause_s:.2f} s")
+        self._kill(label, f"{doing}; {out}")
 
     def _running_on(self, worker: str) -> list[str]:
         """Requests in its last step whose answers have not ended."""
@@ -153,40 +156,3 @@ class Kills:
             self._talks[name].num_tokens >= self._num_at_takeover[name] + NUM_FRESH
             for name in self._unfinished
         )
-
-
-def is_equal(calm: Talk, disturbed: Talk) -> bool:
-    return (calm.token_ids, calm.text, calm.end) == (
-        disturbed.token_ids,
-        disturbed.text,
-        disturbed.end,
-    )
-
-
-def verdicts_table(pairs: Sequence[tuple[Talk, Talk]]) -> Table:
-    """Of each answer how long it paused, and whether it is what it was undisturbed."""
-    table = Table(box=None, header_style="dim", padding=(0, 2))
-    table.add_column("request", no_wrap=True)
-    table.add_column("tokens", no_wrap=True, justify="right")
-    table.add_column("longest pause", no_wrap=True, justify="right")
-    table.add_column("answer", no_wrap=True)
-    for calm, disturbed in pairs:
-        word, style = ("equal", "green") if is_equal(calm, disturbed) else ("DIFFERENT", "bold red")
-        pause = f"{longest_pause_s(disturbed):.2f} s"
-        name, num_tokens = disturbed.prompt.name, str(disturbed.num_tokens)
-        table.add_row(name, num_tokens, pause, Text(word, style=style))
-    return table
-
-
-def verdict(pairs: Sequence[tuple[Talk, Talk]]) -> str:
-    num_different = sum(not is_equal(*pair) for pair in pairs)
-    longest_s = max(longest_pause_s(disturbed) for _, disturbed in pairs)
-    if num_different:
-        said = f"{num_different} of {len(pairs)} answers DIFFER from the undisturbed ones"
-    else:
-        said = f"all {len(pairs)} answers equal the undisturbed ones"
-    return f"{said}; longest pause {longest_s:.2f} s"
-
-
-def longest_pause_s(talk: Talk) -> float:
-    return max(talk.gaps_s, default=0.0)

@@ -12,6 +12,7 @@ from rich.text import Text
 from tokentide.commands.readings import Step
 from tokentide.demo_round import Onlooker, Talk
 from tokentide.live_view import is_live, step_line, steps_panel
+from tokentide.plain_lines import print_line
 
 OTHER_COLUMNS = 38  # cells beside the answer, in the table of the answers
 REFRESH_S = 0.125
@@ -42,7 +43,7 @@ class LineShow:
         self._num_shown: dict[str, int] = {}  # characters of each answer
 
     def on_step(self, scheduler: str, step: Step) -> None:
-        self._line(f"{step.worker} {step_line(step).plain}")
+        print_line(self._console, f"{step.worker} {step_line(step).plain}")
 
     def on_chunk(self, talk: Talk) -> None:
         name = talk.prompt.name
@@ -56,10 +57,7 @@ class LineShow:
         note = f" first token after {talk.ttft_s:.2f} s" if is_first else ""
         note += f" [{talk.end}]" if talk.end else ""
         if fresh or note:
-            self._line(f"    {name:>9} {talk.num_tokens:>3} {fresh}{note}")
-
-    def _line(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+            print_line(self._console, f"    {name:>9} {talk.num_tokens:>3} {fresh}{note}")
 
 
 class LiveShow:

@@ -35,7 +35,7 @@ def test_the_summary_keeps_generated_and_prompt_tokens_apart():
     rows = dict(Summary.of([make_talk(1.0, 1.5), make_talk(2.0)], totals, 6.0).rows())
 
     assert rows["generated"] == "0.5 tokens/s (3)"
-    assert rows["prompt"] == "5.0 tokens/s (30 computed, 0 from the prefix cache)"
+    assert rows["prompt"] == "5.0 tokens/s (30 computed, 0 cached)"
     assert rows["time to first token"] == "p50 1000 ms, p99 2000 ms"
     assert rows["inter-token latency"] == "p50 500 ms, p99 500 ms"
     assert rows["recomputed"] == "2 tokens"

@@ -1,12 +1,7 @@
-import io
-
-import pytest
-from rich.console import Console
-
 from shared.types import BlockCounts
 from tokentide.client import Chunk
 from tokentide.commands.readings import Scheduled, Step
-from tokentide.demo_kills import Kills, is_equal, longest_pause_s, verdict, verdicts_table
+from tokentide.demo_kills import Kills
 from tokentide.demo_prompts import DemoPrompt
 from tokentide.demo_round import Talk
 
@@ -55,10 +50,8 @@ class Round:
         self.tokens(4, *NAMES)
 
 
-def make_talk(name: str = "paris", *ids: int, text: str = "", arrivals_s: tuple = ()) -> Talk:
-    talk = Talk(DemoPrompt(name, "Write.", NUM_EACH), text=text, arrivals_s=list(arrivals_s))
-    talk.token_ids += ids
-    return talk
+def make_talk(name: str) -> Talk:
+    return Talk(DemoPrompt(name, "Write.", NUM_EACH))
 
 
 def take(talk: Talk, *ids: int) -> None:
@@ -75,11 +68,8 @@ def test_the_scheduler_of_most_answers_dies_once_all_have_begun_and_a_fifth_is_t
     assert a_round.killed == []
     a_round.tokens(1, "story")
 
-    said = (
-        "it drove worker-0 (paris, haiku); 21 of 60 tokens were out, the longest pause so far was"
-    )
-    assert a_round.labels == ["scheduler-1"]
-    assert a_round.killed[0][1].startswith(said)
+    said = "it drove worker-0 (paris, haiku); 21 of 60 tokens were out"
+    assert a_round.killed == [("scheduler-1", said)]
 
 
 def test_it_dies_in_the_middle_even_if_one_answer_has_not_begun():
@@ -104,7 +94,7 @@ def test_the_worker_dies_once_another_scheduler_drives_it_and_every_answer_goes_
     a_round.tokens(3, "story")
 
     assert a_round.labels == ["scheduler-1", "worker-0"]
-    assert a_round.killed[1][1].startswith("it computed paris, haiku; 30 of 60 tokens were out")
+    assert a_round.killed[1][1] == "it computed paris, haiku; 30 of 60 tokens were out"
 
 
 def test_before_the_answers_end_the_worker_dies_anyhow():
@@ -127,40 +117,3 @@ def test_nothing_more_dies_and_nothing_that_has_no_answer_to_go_on_with():
     a_round.step("scheduler-1", "worker-0", "paris", "haiku")
 
     assert a_round.killed == []
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        make_talk("paris-2", 1, 2, text="a b"),
-        make_talk("paris-2", 1, 3, text="a c"),
-        make_talk("paris-2", 1, 3, text="a"),
-        make_talk("paris-2", 1, text="a b"),
-    ],
-    ids=["equal", "both", "an id", "too short"],
-)
-def test_an_answer_is_equal_if_all_its_ids_and_its_text_are(changed):
-    is_same = changed.token_ids == [1, 2] and changed.text == "a b"
-
-    assert is_equal(make_talk("paris", 1, 2, text="a b"), changed) is is_same
-
-
-def drawn(pairs: list[tuple[Talk, Talk]]) -> list[str]:
-    console = Console(file=io.StringIO(), width=80, color_system=None)
-    console.print(verdicts_table(pairs))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue().splitlines()
-
-
-def test_the_table_tells_of_each_answer_its_longest_pause_and_the_verdict_sums_up():
-    same = (make_talk("paris", 1, 2), make_talk("paris-2", 1, 2, arrivals_s=(1.0, 3.5)))
-    other = (make_talk("haiku", 1, 2), make_talk("haiku-2", 1, 3, arrivals_s=(1.0, 2.0)))
-
-    rows = [line.split() for line in drawn([same, other])]
-
-    assert rows[1] == ["paris-2", "2", "2.50", "s", "equal"]
-    assert rows[2] == ["haiku-2", "2", "1.00", "s", "DIFFERENT"]
-    assert verdict([same]) == "all 1 answers equal the undisturbed ones; longest pause 2.50 s"
-    said = "1 of 2 answers DIFFER from the undisturbed ones; longest pause 2.50 s"
-    assert verdict([same, other]) == said
-    assert longest_pause_s(make_talk()) == 0.0
