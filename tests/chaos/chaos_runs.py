@@ -1,7 +1,8 @@
 """Runs of kills and stops against real processes, audited: `make chaos RUNS=100`.
 
 Each run: two dozen streams, one mishap in their middle, all streams read to their ends; what each client received is
-compared with the log and with an undisturbed run. Prints runs, kills by kind, streams, tokens, violations and pauses.
+compared with the log and with an undisturbed run. One run in ten is on the real model: RUNS below 10 have none.
+Prints violations, runs, streams, tokens, kills by kind and pauses.
 """
 
 import argparse
@@ -52,9 +53,10 @@ class Report:
         self.pauses_s[kind] += [pause for pause in pauses if pause is not None]
 
     def lines(self) -> list[str]:
+        num_struck = self.num_runs - len(self.not_reached)
         lines = [
-            f"{self.num_runs} runs, {self.num_streams} streams, {self.num_tokens} tokens,"
-            f" {len(self.violations)} violations"
+            f"{len(self.violations)} violations in {self.num_runs} runs, {num_struck} of which struck:"
+            f" {self.num_streams} streams, {self.num_tokens} tokens"
         ]
         for kind, num in sorted(self.num_hits.items()):
             pauses = sorted(self.pauses_s[kind])
@@ -64,7 +66,8 @@ class Report:
             else:
                 lines.append(f"  {kind:32} {num:4}")
         if self.not_reached:
-            lines.append(f"  not reached: {', '.join(self.not_reached)}")
+            lines.append("  these did not strike, their point was not reached:")
+            lines += [f"    {kind}" for kind in self.not_reached]
         return lines + [f"  VIOLATION {line}" for line in self.violations]
 
 
@@ -155,9 +158,16 @@ async def run_chaos(
     return chaos.report
 
 
+HOW_TO_READ = """\
+A run is named by its mishap, or point/when/victim: in forward/after/store the store is killed just after a worker has
+passed the point `forward`; `self` is the process that passes. One run in ten is on the real model: {num_real} of these.
+"""
+
+
 async def main(given: argparse.Namespace) -> int:
     num_real = given.runs // 10 if given.model else 0
     bad = False
+    print(HOW_TO_READ.format(num_real=num_real), flush=True)
     with tempfile.TemporaryDirectory(prefix="tokentide-chaos-") as folder:
         every_point = ["/".join(point) for point in crash_points()] if given.every_point else None
         names = given.only or every_point or mishap_names(given.runs - num_real, given.seed)
@@ -180,7 +190,7 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--step-ms", type=float, default=20.0)
-    parser.add_argument("--model", default="", help="folder of the real model: every tenth run")
+    parser.add_argument("--model", default="", help="folder of the real model, for one run in ten")
     parser.add_argument("--only", nargs="*", help="these mishaps, or point/when/victim")
     parser.add_argument(
         "--every-point", action="store_true", help="each crash point, before and after, each victim"

@@ -56,14 +56,17 @@ def main() -> int:
             num_tokens += tokens
             if wrong:
                 bad.append((seed, kinds, wrong))
-                print(f"seed {seed}, {kinds}: {wrong[:3]}", flush=True)
+                print(f"seed {seed} ({', '.join(kinds)}):", flush=True)
+                print("\n".join(f"  {one}" for one in wrong[:3]), flush=True)
             if done % 500 == 0:
                 rate = done / (time.monotonic() - started_s)
                 print(f"{done} of {given.seeds}, {rate:.0f} a second, {len(bad)} bad", flush=True)
     took_s = time.monotonic() - started_s
-    print(f"{given.seeds} histories in {took_s:.0f} s ({given.seeds / took_s:.1f} a second)")
-    print(f"{num_tokens} tokens delivered; faults: {dict(faults.most_common())}")
-    print(f"{len(bad)} with violations")
+    print(f"{len(bad)} of {given.seeds} histories with violations; {num_tokens} tokens delivered")
+    print(f"took {took_s:.0f} s ({given.seeds / took_s:.1f} a second)")
+    print("faults, and how often each was drawn:")
+    for kind, num in faults.most_common():
+        print(f"  {num:6}  {kind}")
     return 1 if bad else 0
 
 
