@@ -34,26 +34,13 @@ check-proto: $(DEV_SET)
 	@new=$$(mktemp -d) && trap 'rm -rf "$$new"' EXIT && $(PROTOC) --python_out=$$new --pyi_out=$$new --grpc_python_out=$$new proto/tokentide/v1/*.proto \
 	&& diff -r -x __pycache__ -x __init__.py shared/pb $$new/shared/pb || { echo "shared/pb is not what proto/ says: run make proto" >&2; exit 1; }
 
-format: $(DEV_SET) ## ruff: fixes, then layout
-	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
-
-proto: $(DEV_SET) ## regenerate shared/pb from proto/
-	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=. proto/tokentide/v1/*.proto
-
-bench: $(RUN_SET) ## quick guards: steps, plans and commits beside what limits them
-	@$(BIN)/python -m bench
-
-.PHONY: bench-peers
-bench-peers: $(RUN_SET) ## us against vLLM, llama.cpp, OpenVINO, transformers: within 90 minutes, resumes
-	@$(BIN)/python -m bench.peers --minutes 85
-
 SEEDS ?= 1000
 FIRST ?= 0
-simulate: $(DEV_SET) ## SEEDS=10000: that many seeded histories of kills, stops, partitions and losses
+simulate: $(DEV_SET) ## SEEDS=1000 FIRST=0: so many seeded histories of kills, stops, partitions and losses
 	PYTHONPATH=.:tests:tests/simulation $(BIN)/python tests/simulation/many.py --seeds $(SEEDS) --first $(FIRST)
 
 RUNS ?= 100
-chaos: $(DEV_SET) model ## RUNS=100: kills and stops of real processes under load, audited; every tenth on the real model
+chaos: $(DEV_SET) model ## RUNS=100: kills and stops of real processes under load, audited; one in ten (of 10 or more) on the real model
 	PYTHONPATH=.:tests:tests/chaos $(BIN)/python tests/chaos/chaos_runs.py --runs $(RUNS) \
 		--model "$$($(BIN)/tokentide model fetch)"
 
@@ -68,6 +55,23 @@ chaos-figures: $(DEV_SET) ## KILLS=100: how long streams pause when a driver, a 
 MINUTES ?= 30
 soak: $(DEV_SET) ## MINUTES=30: streams, cancels, kills and resumes; nothing may grow or be left over
 	PYTHONPATH=.:tests:tests/chaos $(BIN)/python tests/chaos/chaos_soak.py --minutes $(MINUTES)
+
+.PHONY: test-compose
+test-compose: $(DEV_SET) ## the compose stack in real containers; skips where no Docker engine can run
+	@PYTHONPATH=.:tests:tests/compose nice $(BIN)/python tests/compose/compose_run.py
+
+format: $(DEV_SET) ## ruff: fixes, then layout
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+proto: $(DEV_SET) ## regenerate shared/pb from proto/
+	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=. proto/tokentide/v1/*.proto
+
+bench: $(RUN_SET) ## quick guards: steps, plans and commits beside what limits them
+	@$(BIN)/python -m bench
+
+.PHONY: bench-peers
+bench-peers: $(RUN_SET) ## us against vLLM, llama.cpp, OpenVINO, transformers: within 90 minutes, resumes
+	@$(BIN)/python -m bench.peers --minutes 85
 
 up: $(RUN_SET) ## a local stack in the foreground, until Ctrl-C
 	@$(BIN)/tokentide up
@@ -90,7 +94,3 @@ $(RUN_SET): | .venv/bin/python
 $(DEV_SET): $(RUN_SET)
 	@echo "installing requirements-dev.txt"
 	@$(call install,requirements-dev.txt) && rm -f .venv/.dev-* && touch $@
-
-.PHONY: test-compose
-test-compose: $(DEV_SET) ## the compose stack in real containers; skips where no Docker engine can run
-	@PYTHONPATH=.:tests:tests/compose nice $(BIN)/python tests/compose/compose_run.py
