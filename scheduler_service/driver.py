@@ -228,7 +228,7 @@ class Driver:
             with contextlib.suppress(StoreUnavailable):
                 await self._store.detach_worker(self._fence)
         await self._stream.send(Yield(reason=self._yield_reason or ""))
-        raise WorkerLost("yielded")
+        raise WorkerLost(f"yielded: {self._yield_reason}")
 
     async def _plan_once(self) -> bool:
         """False: there was nothing to send."""

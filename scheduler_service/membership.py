@@ -14,16 +14,16 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from scheduler_service.cut_off import CutOff
 from scheduler_service.driver import Driver
 from scheduler_service.driver_values import StepTotals, WorkerLink
+from scheduler_service.pool_beat import BeatSettings, PoolBeat
 from scheduler_service.reclaiming import Reclaimer, ReclaimSettings
-from scheduler_service.repair import Continuity
-from scheduler_service.replica_beats import ReplicaBeats, driver_ranking
+from scheduler_service.replica_beats import PassedOver, driver_ranking
 from scheduler_service.seen_worker import SeenWorker, WorkerPort, until_silent
 from scheduler_service.store.interface import RequestStore
 from scheduler_service.store.values import PoolTotals
 from shared.errors import StoreRefused, StoreUnavailable, WorkerGone, WorkerLost
+from shared.seldom import Seldom
 from shared.types import WorkerDescription, WorkerStats
 
 logger = logging.getLogger(__name__)
@@ -31,11 +31,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipSettings:
-    beat_s: float = 0.5
-    retry_beat_s: float = 0.1  # while the store is away
-    replica_silence_s: float = 2.0  # a replica whose beat stands still for so long is gone
+    beat: BeatSettings = field(default_factory=BeatSettings)
     takeover_delay_s: float = 0.3  # times the rank, before an undriven worker is taken
     stable_s: float = 5.0  # the preferred driver must be there so long before others yield to it
+    passed_over_s: float = 60.0  # one that did not take a worker is not yielded to for so long
     worker_silence_s: float = 2.0  # no stats for so long: the worker is not there
     stats_interval_s: float = 0.25
     reconnect_s: float = 0.2
@@ -66,20 +65,24 @@ class Membership:
         self._make_driver = make_driver
         self._welcome = welcome
         self._settings = settings
-        self._rolled_back = rolled_back
         self._tell_cut_off = cut_off
-        self._cut_off = CutOff(replica_id)
-        self._continuity = Continuity()
-        self._beats = ReplicaBeats(replica_id, settings.replica_silence_s)
+        self._pool = PoolBeat(
+            replica_id,
+            store,
+            settings.beat,
+            rolled_back=rolled_back,
+            fingerprints=lambda: [w.description.fingerprint for w in self.workers.values()],
+        )
+        self._cut_off, self._beats = self._pool.cut_off, self._pool.replicas
+        self._passed_over = PassedOver(settings.passed_over_s)
+        self._seldom = Seldom()
         self._reclaimer = Reclaimer(
             store, settings.reclaim, seen_here=self._incarnations, reclaimed=self.ring
         )
         store.on_connection_lost(self._doubt_store)
         self._last_there: dict[str, str] = {}  # address -> the incarnation that was seen there
         self._is_draining = False
-        self.is_store_there = False
         self.workers: dict[str, SeenWorker] = {}
-        self.pool = PoolTotals()
         self.ended_totals = StepTotals()  # of drivers that are over
 
     # -- life --------------------------------------------------------------------------------------
@@ -87,13 +90,21 @@ class Membership:
     async def run(self) -> None:
         tending: dict[str, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._beat())
+            tasks.create_task(self._pool.run())
             tasks.create_task(self._reclaimer.run())
             while True:
                 for address in await self._resolve():
                     if address not in tending or tending[address].done():
                         tending[address] = tasks.create_task(self._tend(address))
                 await asyncio.sleep(self._settings.resolve_s)
+
+    @property
+    def is_store_there(self) -> bool:
+        return self._pool.is_store_there
+
+    @property
+    def pool(self) -> PoolTotals:
+        return self._pool.totals
 
     def drivers(self) -> list[Driver]:
         return [seen.driver for seen in self.workers.values() if seen.driver is not None]
@@ -105,7 +116,7 @@ class Membership:
 
     def learn_strategy(self, strategy: str) -> None:
         """Before the next beat says so: it has just been set here."""
-        self.pool = replace(self.pool, strategy=strategy)
+        self._pool.totals = replace(self.pool, strategy=strategy)
         self.ring()
 
     def ring(self) -> None:
@@ -142,11 +153,11 @@ class Membership:
                 try:
                     await self._watch(port)
                 except WorkerLost as error:
-                    logger.debug("worker %s: %s", address, error)
+                    self._say(logging.INFO, f"worker {address} is not there: {error}")
                     if isinstance(error, WorkerGone) and address in self._last_there:
                         self._reclaimer.note_gone(self._last_there[address])
                 except StoreRefused as error:
-                    logger.error("worker %s is not of this pool: %s", address, error)
+                    self._say(logging.ERROR, f"worker {address} is not of this pool: {error}")
                 except Exception:  # our mistake: this worker is tried anew, the others go on
                     logger.exception("tending %s failed", address)
                 settings = self._settings
@@ -156,6 +167,10 @@ class Membership:
                 )
         finally:
             await port.close()
+
+    def _say(self, level: int, text: str) -> None:
+        if self._seldom.is_due(text, asyncio.get_running_loop().time()):
+            logger.log(level, "%s", text)
 
     async def _meet(self, port: WorkerPort) -> WorkerDescription:
         description = await port.describe()
@@ -216,9 +231,20 @@ class Membership:
             self._beats.doubt(lost_by, now_s)
         if self._is_draining or self._cut_off.must_yield(now_s):
             return False
-        ranking = driver_ranking(self.live_replicas(), seen.description.incarnation)
+        incarnation = seen.description.incarnation
+        ranking = self._ranking(incarnation)
         rank = ranking.index(self._replica_id)
-        return now_s - seen.undriven_since_s >= rank * self._settings.takeover_delay_s
+        if now_s - seen.undriven_since_s < rank * self._settings.takeover_delay_s:
+            return False
+        self._passed_over.note(incarnation, ranking[:rank], now_s)
+        return True
+
+    def _ranking(self, incarnation: str) -> list[str]:
+        """Who should drive it, of those that live and take it when they can."""
+        now_s = asyncio.get_running_loop().time()
+        passed_over = self._passed_over.of(incarnation, now_s)
+        live = [replica for replica in self.live_replicas() if replica not in passed_over]
+        return driver_ranking(live, incarnation)
 
     def _yield_if_due(self, seen: SeenWorker) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -227,7 +253,7 @@ class Membership:
         if self._cut_off.must_yield(now_s):
             seen.driver.give_up("without the store")
             return
-        preferred = driver_ranking(self.live_replicas(), seen.description.incarnation)[0]
+        preferred = self._ranking(seen.description.incarnation)[0]
         if preferred == self._replica_id:
             return
         live_s = self._beats.live_for_s(preferred, now_s)
@@ -236,6 +262,7 @@ class Membership:
 
     async def _drive(self, seen: SeenWorker) -> None:
         name = seen.description.name
+        logger.info("driving %s at %s (%s)", name, seen.port.address, seen.description.incarnation)
         try:
             seen.driver = driver = self._make_driver(seen.port.drive(), seen.description)
             try:
@@ -248,43 +275,6 @@ class Membership:
             await asyncio.sleep(self._settings.worker_silence_s)  # not again at once
         finally:
             seen.driver = None
-
-    # -- replicas ----------------------------------------------------------------------------------
-
-    async def _beat(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                await self._beat_once()
-            except (StoreUnavailable, StoreRefused) as error:
-                if isinstance(error, StoreRefused):
-                    logger.error("the store is not of this pool any more: %s", error)
-                self.is_store_there = False
-                self._cut_off.lose(loop.time())
-            else:
-                self.is_store_there = True
-                self._cut_off.find()
-                self._beats.note(self.pool.replica_beats, loop.time())
-            settings = self._settings
-            await asyncio.sleep(settings.beat_s if self.is_store_there else settings.retry_beat_s)
-
-    async def _beat_once(self) -> None:
-        pool, before = await self._store.beat(self._replica_id), self.pool
-        if self._continuity.is_broken_by(pool.marker, pool.write_counter):
-            logger.warning(
-                "the store has lost writes: marker %s and write %d, were %s and %d",
-                pool.marker,
-                pool.write_counter,
-                before.marker,
-                before.write_counter,
-            )
-            self._rolled_back()
-            for seen in tuple(self.workers.values()):
-                await self._store.attach_pool(seen.description.fingerprint)
-            if before.strategy and not pool.strategy:
-                await self._store.set_strategy(before.strategy)
-                pool = replace(pool, strategy=before.strategy)
-        self.pool = pool
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -49,3 +49,21 @@ class ReplicaBeats:
     def live_for_s(self, replica_id: str, now_s: float) -> float:
         """How long it has been seen alive without a pause."""
         return now_s - self._beats[replica_id][2]
+
+
+class PassedOver:
+    """Replicas that live, and did not take a worker though it was theirs to take: they may not reach it. Nobody
+    yields it to them for a while."""
+
+    def __init__(self, for_s: float) -> None:
+        self._for_s = for_s
+        self._until_s: dict[tuple[str, str], float] = {}  # (incarnation, replica)
+
+    def note(self, incarnation: str, replica_ids: Sequence[str], now_s: float) -> None:
+        self._until_s = {k: v for k, v in self._until_s.items() if v > now_s}
+        self._until_s.update({(incarnation, r): now_s + self._for_s for r in replica_ids})
+
+    def of(self, incarnation: str, now_s: float) -> set[str]:
+        return {
+            r for (i, r), until_s in self._until_s.items() if i == incarnation and until_s > now_s
+        }

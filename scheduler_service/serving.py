@@ -133,7 +133,7 @@ class Serving:
 
     def _served_model(self, name: str) -> ServedModel:
         if self.model is None:
-            raise NoWorker("no worker has been found yet")
+            raise NoWorker("no worker that fits this pool has been found yet")
         if name and name != self.model.name:
             raise ModelNotFound(f"model {name!r} is not served here; {self.model.name!r} is")
         return self.model
@@ -246,7 +246,7 @@ class Serving:
 
     def _codec(self) -> TextCodec:
         if self.model is None:
-            raise NoWorker("no worker has been found yet")
+            raise NoWorker("no worker that fits this pool has been found yet")
         return self.model.codec
 
     async def run_rewatching(self) -> None:

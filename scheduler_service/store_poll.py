@@ -93,10 +93,13 @@ class StorePoll:
         for record, status in zip(records, outcome.statuses, strict=True):
             if status != AdoptStatus.ADOPTED:
                 self._repair_with.refused(record.request_id)
-        logger.info(
-            "the store was told what runs here: it took %d of %d requests",
-            outcome.statuses.count(AdoptStatus.ADOPTED),
+        num_adopted = outcome.statuses.count(AdoptStatus.ADOPTED)
+        logger.log(
+            logging.DEBUG if num_adopted == len(records) else logging.WARNING,
+            "after a lost connection the store took back %d of the %d requests that run on %s",
+            num_adopted,
             len(records),
+            committer.fence.incarnation,
         )
         self._must_repair, self._must_reconcile = False, True
         committer.go_on()

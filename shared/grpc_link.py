@@ -91,7 +91,7 @@ class ServerLink(Generic[Out, In]):
         try:
             await self._context.write(packed)
         except _BROKEN as error:
-            raise ConnectionError(str(error)) from error
+            raise ConnectionError(_words(error)) from error
 
     async def receive(self) -> In | None:
         """Raises MalformedMessage."""
@@ -139,7 +139,7 @@ class ClientLink(Generic[Out, In]):
         try:
             await self._call.write(packed)
         except (*_BROKEN, asyncio.InvalidStateError) as error:
-            raise ConnectionError(str(error)) from error
+            raise ConnectionError(_words(error)) from error
 
     async def receive(self) -> In | None:
         try:
@@ -156,3 +156,9 @@ class ClientLink(Generic[Out, In]):
 
     def close(self) -> None:
         self._call.cancel()
+
+
+def _words(error: Exception) -> str:
+    """On one line: what grpc prints of an error takes several."""
+    details = error.details() if isinstance(error, grpc.aio.AioRpcError) else None
+    return " ".join((details or str(error)).split())

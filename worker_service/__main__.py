@@ -101,9 +101,13 @@ async def _run(
             running.result()
         await health.enter_graceful_shutdown()
         logger.info("draining")
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(drain_s):
                 await session.drain()
+        except TimeoutError:
+            logger.warning("nobody took over within %.1f s: others compute again what ran", drain_s)
+        else:
+            logger.info("drained")
     finally:
         stopping.cancel()
         watchdog.cancel()

@@ -77,7 +77,8 @@ class WorkerSession:
     async def drain(self) -> None:
         """Begin no step any more, and have the driver give what runs here to others.
 
-        Returns when it has let go; the caller bounds how long that may take.
+        Returns when it has let go, or says nothing: whoever finds this worker gone goes on. The caller bounds how
+        long that may take.
         """
         self._is_draining = True
         async with self._boundary:
@@ -85,7 +86,7 @@ class WorkerSession:
             driver = self._driver
             if driver is not None:
                 driver.post(Fenced(reason=DRAINING, epoch=self._epoch))
-        while driver is not None and self._driver is driver:
+        while driver is not None and self._driver is driver and not self._is_silent(driver):
             await asyncio.sleep(0.01)
 
     async def _run_step(self, plan: BatchPlan) -> None:

@@ -3,6 +3,7 @@
 Knows nothing of what the functions do.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from scheduler_service.store.limits import StoreLimits
 from scheduler_service.store.startup import Durability, check_server
 from scheduler_service.store.values import Fence
 from shared.errors import StaleFence, StoreRefused, StoreRolledBack, StoreUnavailable
+from shared.seldom import Seldom
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,7 @@ class StoreCalls:
         self.prefix = prefix
         self._limits = limits
         self._library = FunctionLibrary.read()
+        self._seldom = Seldom()
         self._acknowledging: Acknowledging | None = None  # durability `failover`
         # apart, so that a commit never waits behind a door's calls or a long read
         self.driving = Lane(make_connection, io_timeout_s)
@@ -108,7 +111,8 @@ class StoreCalls:
         message = f"the store refuses {name}: {error}"
         if isinstance(error, NoPermissionError) and not self.driving.has_been_let_in:
             return StoreRefused(message)
-        log.error("%s", message)
+        if self._seldom.is_due(message, asyncio.get_running_loop().time()):
+            log.error("%s", message)
         return StoreUnavailable(message)
 
     async def ask(self, lane: Lane, *command: Argument) -> Any:

@@ -222,7 +222,8 @@ class RedisStore:
         stored = await self._call(self._driving, "attach_pool", _draw_marker(), fingerprint)
         if stored.decode() != fingerprint:
             raise StoreRefused(
-                f"the pool is tied to another model: {stored.decode()}, not {fingerprint}"
+                f"the pool is tied to another model: {stored.decode()}, not {fingerprint};"
+                " another model needs another pool (--pool), or an emptied store"
             )
 
     async def reclaim(self, incarnation: str, epoch: int, beat: int) -> tuple[str, ...] | None:

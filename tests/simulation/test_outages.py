@@ -6,6 +6,7 @@ import pytest
 from cluster import Cluster
 from test_simulation import make_raw, run, settle
 
+from scheduler_service.replica_beats import driver_ranking
 from shared.errors import RequestUnfit
 from shared.types import FinishReason
 from shared.validation import RawRequest
@@ -66,3 +67,31 @@ def test_requests_that_nobody_can_run_block_nobody_and_end(seed: int) -> None:
     assert small is FinishReason.LENGTH
     assert set(large) == {RequestUnfit.__name__}
     assert cluster.auditor.judge() == []
+
+
+async def preferred_replica_does_not_reach_it(seed: int) -> tuple[Cluster, int]:
+    """How often the worker changed hands in a minute."""
+    cluster = Cluster(seed, num_replicas=3)
+    worker = cluster.workers["worker-0"]
+    incarnation = worker.session.description.incarnation
+    preferred = driver_ranking(cluster.replica_ids, incarnation)[0]
+    cluster.path(preferred, "worker-0").hold()
+    await asyncio.sleep(10)
+    before = worker.session.stats().epoch
+    ends = await asyncio.gather(*(cluster.client(make_raw(cluster, number)) for number in range(8)))
+    await asyncio.sleep(50)
+    assert set(ends) == {FinishReason.LENGTH}
+    num_hand_overs = worker.session.stats().epoch - before
+    await settle(cluster)
+    await cluster.stop()
+    return cluster, num_hand_overs
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_worker_is_not_handed_over_again_and_again_to_one_that_does_not_reach_it(
+    seed: int,
+) -> None:
+    cluster, num_hand_overs = run(preferred_replica_does_not_reach_it(seed))
+
+    assert cluster.auditor.judge() == []
+    assert num_hand_overs <= 2

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from scheduler_service.replica_beats import ReplicaBeats, driver_ranking
+from scheduler_service.replica_beats import PassedOver, ReplicaBeats, driver_ranking
 
 
 def test_every_replica_ranks_alike():
@@ -49,3 +49,13 @@ def test_one_that_has_lost_a_worker_is_doubted_until_its_beat_moves():
 
     assert beats.live(1.0) == ["me", "other"]
     assert beats.live_for_s("other", 1.0) == 0.0
+
+
+def test_one_that_did_not_take_a_worker_is_passed_over_for_a_while():
+    passed_over = PassedOver(60.0)
+    passed_over.note("w", ["a", "b"], 10.0)
+    passed_over.note("v", ["a"], 15.0)
+
+    assert passed_over.of("w", 69.9) == {"a", "b"}
+    assert passed_over.of("w", 70.0) == set()
+    assert passed_over.of("v", 70.0) == {"a"}

@@ -331,7 +331,7 @@ async def test_a_draining_worker_ends_its_step_says_so_and_waits_until_it_is_let
     draining = asyncio.create_task(bench.session.drain())
     fenced = await link.wait_for(Fenced)
     link.say(make_plan(3))  # sent before its driver knew
-    await asyncio.sleep(5)
+    await asyncio.sleep(1.5)
 
     assert fenced.reason == "draining"
     assert link.all(StepResult) and bench.compute.executed == [1]
@@ -339,6 +339,14 @@ async def test_a_draining_worker_ends_its_step_says_so_and_waits_until_it_is_let
     assert (await bench.connect("b").wait_for(Fenced)).reason == "draining"
     link.say(Yield(reason="the worker drains"))
     await draining
+
+
+@on_virtual_clock
+async def test_a_draining_worker_does_not_wait_for_a_driver_that_hangs(bench):
+    await bench.connect().wait_for(Resident)
+
+    async with asyncio.timeout(2.1):  # a driver's longest silence
+        await bench.session.drain()
 
 
 @on_virtual_clock
