@@ -44,6 +44,13 @@ class StoreHarness:
         self.server = server
         self.prefix = prefix
 
+    async def now_ms(self) -> int:
+        if self.clock is not None:
+            return self.clock.now_ms
+        assert self.server is not None
+        seconds, micros = await self.server.time()
+        return int(seconds * 1000 + micros // 1000)
+
     async def pass_time(self, ms: int) -> None:
         """Until so much has passed on the store's clock. The real one is asked again and again."""
         if self.clock is not None:
