@@ -30,6 +30,8 @@ from worker_service.outbox import Outbox
 from worker_service.session_values import Compute, SessionLimits
 from worker_service.step_account import StepAccount
 
+REPLACE_S = 1.5  # within so long another replica takes the place of a driver that hangs
+
 
 class WorkerSession:
     def __init__(
@@ -77,16 +79,15 @@ class WorkerSession:
     async def drain(self) -> None:
         """Begin no step any more, and have the driver give what runs here to others.
 
-        Returns when it has let go, or says nothing: whoever finds this worker gone goes on. The caller bounds how
-        long that may take.
+        Returns when it has let go. One that hangs may be replaced for that; where nobody does, whoever finds this
+        worker gone goes on. The caller bounds how long that may take.
         """
         self._is_draining = True
         async with self._boundary:
             self._plans.clear()
-            driver = self._driver
-            if driver is not None:
-                driver.post(Fenced(reason=DRAINING, epoch=self._epoch))
-        while driver is not None and self._driver is driver and not self._is_silent(driver):
+            if self._driver is not None:
+                self._driver.post(Fenced(reason=DRAINING, epoch=self._epoch))
+        while self._driver is not None and not self._is_silent(self._driver, REPLACE_S):
             await asyncio.sleep(0.01)
 
     async def _run_step(self, plan: BatchPlan) -> None:
@@ -108,7 +109,7 @@ class WorkerSession:
         if isinstance(hello, Fenced):
             await say_last(link, hello)
             return
-        if self._is_draining:
+        if self._is_draining and (self._driver is None or not self._is_silent(self._driver)):
             await say_last(link, Fenced(reason=DRAINING, epoch=self._epoch))
             return
         now_s = _now_s()
@@ -148,6 +149,8 @@ class WorkerSession:
             self._driver = driver
             driver.heard_s = _now_s()
             driver.post(self._resident())
+            if self._is_draining:
+                driver.post(Fenced(reason=DRAINING, epoch=self._epoch))
             return True
 
     def _may_replace(self, present: DriverStream, candidate: DriverStream) -> bool:
@@ -287,8 +290,8 @@ class WorkerSession:
             num_sampled_tokens=self._steps.num_sampled_tokens,
         )
 
-    def _is_silent(self, driver: DriverStream) -> bool:
-        return _now_s() - driver.heard_s >= self._limits.silence_s
+    def _is_silent(self, driver: DriverStream, for_s_more: float = 0.0) -> bool:
+        return _now_s() - driver.heard_s >= self._limits.silence_s + for_s_more
 
 
 def _now_s() -> float:

@@ -345,8 +345,27 @@ async def test_a_draining_worker_ends_its_step_says_so_and_waits_until_it_is_let
 async def test_a_draining_worker_does_not_wait_for_a_driver_that_hangs(bench):
     await bench.connect().wait_for(Resident)
 
-    async with asyncio.timeout(2.1):  # a driver's longest silence
+    async with asyncio.timeout(4.0):
         await bench.session.drain()
+
+
+@on_virtual_clock
+async def test_another_replica_takes_over_from_a_hung_driver_what_a_draining_worker_has(bench):
+    hung = bench.connect()
+    await hung.wait_for(Resident)
+    hung.say(make_plan(1, handle=1, chunks=(Chunk(1, 3),)))
+    await hung.wait_for(StepResult)
+    draining = asyncio.create_task(bench.session.drain())
+    await asyncio.sleep(2.1)
+
+    heir = bench.connect("b")
+    resident = await heir.wait_for(Resident)
+    assert (await heir.wait_for(Fenced)).reason == "draining"
+    assert len(resident.sequences) == 1 and not draining.done()
+    heir.say(make_plan(2, epoch=resident.epoch))  # no step begins any more
+    heir.say(Yield(reason="the worker drains"))
+    await draining
+    assert bench.compute.executed == [1]
 
 
 @on_virtual_clock
