@@ -58,7 +58,7 @@ def main(args: Sequence[str] | None = None) -> int:
 async def serve(settings: WorkerSettings) -> int:
     async with contextlib.AsyncExitStack() as cleanup:
         if settings.model:
-            check_model_files(Path(settings.model))
+            _check_files(Path(settings.model))
         server = grpc.aio.server(options=INTERNAL_SERVER_OPTIONS)
         # Before the model: a taken port fails fast.
         port = bind(server, settings.host, settings.port)
@@ -84,6 +84,13 @@ async def serve(settings: WorkerSettings) -> int:
         logger.info("serving %s on %s:%d", loaded.facts.model_name, settings.host, port)
         await _run(session, server, health, settings.drain_s)
     return 0
+
+
+def _check_files(folder: Path) -> None:
+    try:
+        check_model_files(folder)
+    except PermissionError as error:  # a folder that is closed, or lies in one
+        raise ModelUnusable(f"{error.filename}: user {os.getuid()} cannot read it") from error
 
 
 async def _run(

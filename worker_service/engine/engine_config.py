@@ -10,9 +10,17 @@ from shared.blocks import blocks_for
 from worker_service.engine.facts import ModelFacts
 from worker_service.engine.forward_path import FORWARDS, WEIGHTS
 from worker_service.engine.kv_cache import block_bytes
-from worker_service.engine.memory import KVBudget, count_blocks
+from worker_service.engine.memory import (
+    KVBudget,
+    count_blocks,
+    refuse_beyond_limit,
+    warn_near_limit,
+)
 from worker_service.engine.model import StepModel
 from worker_service.engine.model_folder import LoadedModel
+
+# How much smaller than in float32 weights become that are kept in fewer bits.
+_SHRINKS = {"dtype": 1, "bfloat16": 2, "int8": 4}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +60,21 @@ def num_blocks_for(config: EngineConfig, loaded: LoadedModel, model: StepModel) 
         num_bytes=config.kv_memory_bytes,
         share=config.kv_memory_share,
     )
-    return count_blocks(
+    bytes_per_block = block_bytes(model.layers, config.block_size, loaded.dtype)
+    num_blocks = count_blocks(
         budget,
-        block_bytes(model.layers, config.block_size, loaded.dtype),
+        bytes_per_block,
         config.max_sequences * blocks_for(loaded.max_model_tokens, config.block_size),
         config.device,
         beside_bytes=config.block_size * model.bytes_per_position,
     )
+    needs = {
+        "the weights": loaded.weight_bytes // _SHRINKS[config.weights],
+        "the cache (kv_memory)": num_blocks * bytes_per_block,
+    }
+    refuse_beyond_limit(needs, config.device)
+    warn_near_limit(needs, config.device)
+    return num_blocks
 
 
 def _fingerprint(loaded: LoadedModel, weights: str) -> str:

@@ -3,6 +3,7 @@
 Knows nothing of models. Linux's /proc and control groups, CUDA, and NVML where it is there.
 """
 
+import logging
 from dataclasses import dataclass
 from importlib import import_module
 from os import sysconf
@@ -14,9 +15,15 @@ import torch
 from shared.errors import ModelUnusable
 from shared.types import MemoryStats
 
+log = logging.getLogger(__name__)
+
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
 STATM = Path("/proc/self/statm")
+GIB = 1 << 30
+# What a worker takes beside weights and cache: Python, torch, and the tensors of a step.
+LEAST_BESIDE_BYTES = GIB // 4
+USUAL_BESIDE_BYTES = GIB // 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +62,44 @@ def free_bytes(device: str) -> int:
     if device.startswith("cuda"):
         return int(torch.cuda.mem_get_info(torch.device(device))[0])
     return min(_available_bytes(), _cgroup_free_bytes(CGROUP))
+
+
+def refuse_beyond_limit(needs: dict[str, int], device: str) -> None:
+    """Raises ModelUnusable where the control group's limit surely does not hold these bytes, named.
+
+    Said here because the kernel ends a process beyond its limit without a word, and late: the cache is
+    backed only as it is touched.
+    """
+    if told := _beyond_limit(needs, LEAST_BESIDE_BYTES, device):
+        raise ModelUnusable(told)
+
+
+def warn_near_limit(needs: dict[str, int], device: str) -> None:
+    if told := _beyond_limit(needs, USUAL_BESIDE_BYTES, device):
+        log.warning("%s", told)
+
+
+def _beyond_limit(needs: dict[str, int], beside: int, device: str) -> str | None:
+    limit = limit_bytes()
+    if limit is None or device.startswith("cuda") or sum(needs.values()) + beside <= limit:
+        return None
+    parts = "".join(f"{amount / GIB:.2f} GiB for {name}, " for name, amount in needs.items())
+    return (
+        f"the memory limit is {limit / GIB:.2f} GiB, and this takes {parts}and about "
+        f"{USUAL_BESIDE_BYTES / GIB:.1f} GiB for the rest: raise the limit, or lower what it takes"
+    )
+
+
+def limit_bytes() -> int | None:
+    """The control group's limit, of version 2 or 1; None where there is none."""
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            text = (CGROUP / name).read_text().strip()
+        except OSError:
+            continue
+        # Version 2 says "max", version 1 a number near 2**63.
+        return int(text) if text.isdigit() and int(text) < 1 << 60 else None
+    return None
 
 
 def process_bytes() -> int:

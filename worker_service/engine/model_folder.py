@@ -5,6 +5,7 @@ of attention, caches or steps.
 """
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
 from shared.errors import ModelUnusable
+from worker_service.engine.memory import limit_bytes, refuse_beyond_limit
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _TOKENIZER_FILES = (
@@ -38,6 +40,7 @@ class LoadedModel:
     config: Any  # the text part's configuration
     dtype: torch.dtype
     device: str
+    weight_bytes: int
     fingerprint: str
     max_model_tokens: int
     eos_token_ids: tuple[int, ...]
@@ -50,6 +53,7 @@ def load_model(model_dir: Path, dtype: str, device: str) -> LoadedModel:
         raise ModelUnusable(f"dtype {dtype!r}: must be one of {', '.join(DTYPES)}")
     _check_device(device)
     config = _read_config(model_dir)
+    _check_limit(config, dtype, device)
     network = _read_network(model_dir, dtype, device)
     text_config = config.get_text_config()
     if not getattr(text_config, "num_hidden_layers", None):
@@ -59,6 +63,7 @@ def load_model(model_dir: Path, dtype: str, device: str) -> LoadedModel:
         config=text_config,
         dtype=DTYPES[dtype],
         device=device,
+        weight_bytes=_weight_bytes(network),
         fingerprint=_fingerprint(model_dir, weights, dtype),
         max_model_tokens=_max_model_tokens(text_config),
         eos_token_ids=_eos_token_ids(model_dir, text_config),
@@ -86,6 +91,9 @@ def _weight_files(model_dir: Path) -> list[Path]:
     files = sorted(model_dir.glob("*.safetensors"))
     if not files:
         raise ModelUnusable(f"{model_dir} has no *.safetensors: other weight files are not read")
+    # transformers would say that they are not there.
+    if closed := [file for file in files if not os.access(file, os.R_OK)]:
+        raise ModelUnusable(f"{closed[0]}: user {os.getuid()} cannot read it")
     return files
 
 
@@ -99,6 +107,22 @@ def _read_config(model_dir: Path) -> Any:
     if getattr(config.get_text_config(), "is_causal", True) is False:
         raise ModelUnusable(f"{config.model_type}: is configured not to be causal")
     return config
+
+
+def _check_limit(config: Any, dtype: str, device: str) -> None:
+    """Before the weights are read, since the kernel would end the process in the middle of it."""
+    if limit_bytes() is None:
+        return
+    try:
+        with torch.device("meta"):
+            empty = AutoModelForCausalLM.from_config(config, dtype=DTYPES[dtype])
+    except Exception:  # whatever is wrong with it is told when it is loaded
+        return
+    refuse_beyond_limit({f"the weights in {dtype}": _weight_bytes(empty)}, device)
+
+
+def _weight_bytes(network: Any) -> int:
+    return sum(weight.nbytes for weight in network.parameters())
 
 
 def _read_network(model_dir: Path, dtype: str, device: str) -> Any:

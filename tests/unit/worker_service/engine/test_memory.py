@@ -6,7 +6,15 @@ import pytest
 
 from shared.errors import ModelUnusable
 from worker_service.engine import memory
-from worker_service.engine.memory import KVBudget, MemoryProbe, count_blocks
+from worker_service.engine.memory import (
+    GIB,
+    KVBudget,
+    MemoryProbe,
+    count_blocks,
+    limit_bytes,
+    refuse_beyond_limit,
+    warn_near_limit,
+)
 
 
 def test_an_explicit_number_of_blocks_is_taken_as_it_is() -> None:
@@ -64,3 +72,61 @@ def test_the_process_has_some_memory_and_the_cpu_no_device_figures() -> None:
     assert stats.process_bytes > 1 << 20
     assert stats.kv_bytes == 5
     assert stats.device_total_bytes == 0
+
+
+@pytest.fixture
+def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    (tmp_path / "memory").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "limit"),
+    [
+        ("memory.max", "5000\n", 5000),
+        ("memory.max", "max\n", None),
+        ("memory/memory.limit_in_bytes", "5000\n", 5000),
+        ("memory/memory.limit_in_bytes", "9223372036854771712\n", None),
+    ],
+)
+def test_the_limit_of_either_version(cgroup: Path, name: str, text: str, limit: int | None) -> None:
+    (cgroup / name).write_text(text)
+
+    assert limit_bytes() == limit
+
+
+def test_no_control_group_is_no_limit(cgroup: Path) -> None:
+    assert limit_bytes() is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "is_refused", "is_warned"),
+    [(1.5, True, True), (1.8, False, True), (2.0, False, False)],
+)
+def test_what_a_limit_cannot_hold_is_refused_and_what_is_close_is_told(
+    cgroup: Path,
+    caplog: pytest.LogCaptureFixture,
+    limit: float,
+    is_refused: bool,
+    is_warned: bool,
+) -> None:
+    (cgroup / "memory.max").write_text(str(int(limit * GIB)))
+    needs = {"the weights": GIB // 2, "the cache": GIB}
+    said = ""
+
+    try:
+        refuse_beyond_limit(needs, "cpu")
+    except ModelUnusable as error:
+        said = str(error)
+    warn_near_limit(needs, "cpu")
+
+    assert ("0.50 GiB for the weights, 1.00 GiB for the cache" in said) is is_refused
+    assert (f"limit is {limit:.2f} GiB" in caplog.text) is is_warned
+    assert "\n" not in said
+
+
+def test_a_devices_memory_is_not_the_groups(cgroup: Path) -> None:
+    (cgroup / "memory.max").write_text("1")
+
+    refuse_beyond_limit({"the weights": GIB}, "cuda:0")

@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from shared.errors import ModelUnusable
+from worker_service.engine import memory
 from worker_service.engine.engine import Engine
 from worker_service.engine.engine_config import EngineConfig
 from worker_service.engine.model_folder import first_line, load_model
@@ -54,6 +55,40 @@ def test_a_broken_weight_file(tmp_path: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"nothing")
 
     refusal(folder)
+
+
+def test_weights_that_are_closed_are_told_from_absent_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_model_dir(tmp_path)
+    monkeypatch.setattr("os.access", lambda *_: False)
+
+    assert re.search(r"model\.safetensors: user \d+ cannot read it", refusal(folder))
+
+
+def test_weights_beyond_the_memory_limit_are_not_even_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_model_dir(tmp_path)
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    monkeypatch.setattr("worker_service.engine.model_folder._read_network", None)
+    (tmp_path / "memory.max").write_text(str(200 << 20))
+
+    message = refusal(folder)
+
+    assert "limit is 0.20 GiB" in message
+    assert "for the weights in float32" in message
+
+
+def test_a_cache_beyond_the_memory_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_model_dir(tmp_path)
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    (tmp_path / "memory.max").write_text(str(1 << 30))
+
+    with pytest.raises(ModelUnusable, match=r"GiB for the cache \(kv_memory\)"):
+        Engine.load(EngineConfig(model_dir=folder, num_blocks=1 << 24))
 
 
 def test_absent_weights_are_not_filled_with_chance(tmp_path: Path) -> None:
