@@ -14,7 +14,7 @@ SERVICE_KEYS = {
     *("image", "pull_policy", "build", "profiles", "deploy"),
     *("entrypoint", "command", "environment", "secrets", "user", "working_dir"),
     *("volumes", "tmpfs", "networks", "ports", "read_only", "cap_drop", "security_opt"),
-    *("init", "pids_limit", "mem_limit"),
+    *("init", "pids_limit", "mem_limit", "memswap_limit", "logging"),
     *("healthcheck", "depends_on", "restart", "stop_grace_period"),
 }
 HEALTH_KEYS = {"test", "interval", "timeout", "retries", "start_period"}
@@ -75,6 +75,8 @@ def test_containers_are_closed(which):
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert any(mount.startswith("/tmp") for mount in service["tmpfs"])
         assert service["pids_limit"] and service["mem_limit"]
+        assert service["memswap_limit"] == service["mem_limit"]
+        assert set(service["logging"]["options"]) == {"max-size", "max-file"}
         assert name == "scheduler" or "ports" not in service
     assert model["networks"]["inside"] == {"internal": True}
     assert all(port.startswith("127.0.0.1:") for port in model["services"]["scheduler"]["ports"])
