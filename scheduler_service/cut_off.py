@@ -28,6 +28,7 @@ class CutOff:
     def __init__(self, own_id: str) -> None:
         self._own_id = own_id
         self._lost_since_s: float | None = None
+        self.is_alone = False  # others have the store
         self._seen: dict[str, _Seen] = {}  # by incarnation
 
     def lose(self, now_s: float) -> None:
@@ -37,7 +38,7 @@ class CutOff:
 
     def find(self) -> None:
         """A call has been answered."""
-        self._lost_since_s = None
+        self._lost_since_s, self.is_alone = None, False
         self._seen.clear()
 
     def must_yield(self, now_s: float) -> bool:
@@ -46,6 +47,11 @@ class CutOff:
     def others_have_it(self, stats: WorkerStats) -> bool:
         """A worker says so by working for another replica: for one that was granted it since, which takes the
         store, or for longer than anybody goes on without one."""
+        has_it = self._shows_it(stats)
+        self.is_alone |= has_it
+        return has_it
+
+    def _shows_it(self, stats: WorkerStats) -> bool:
         if self._lost_since_s is None:
             return False
         seen = self._seen.setdefault(stats.incarnation, _Seen(stats.epoch, stats.last_step_id))

@@ -103,6 +103,11 @@ class Membership:
         return self._pool.is_store_there
 
     @property
+    def is_cut_off(self) -> bool:
+        """From the store, which others have."""
+        return self._cut_off.is_alone
+
+    @property
     def pool(self) -> PoolTotals:
         return self._pool.totals
 

@@ -143,6 +143,7 @@ class Replica:
             ),
             capacities=self.capacities,
             strategy=self._strategy.now,
+            is_cut_off=lambda: self._membership.is_cut_off,
         )
         self._delivery.on_new_work = self._membership.ring
         self._driver_context = DriverContext(

@@ -73,14 +73,17 @@ class Serving:
         limits: RequestLimits,
         capacities: Callable[[], Sequence[Capacity]],
         strategy: Callable[[], StrategySettings],
+        is_cut_off: Callable[[], bool] = lambda: False,
         draw_seed: Callable[[], int] = lambda: secrets.randbits(64),
     ) -> None:
+        """`is_cut_off`: this replica does not reach the store, and others do."""
         self._store = store
         self._delivery = delivery
         self._replica_id = replica_id
         self._limits = limits
         self._capacities = capacities
         self._strategy = strategy
+        self._is_cut_off = is_cut_off
         self._draw_seed = draw_seed
         self._unwatched: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self.watched: dict[str, str] = {}  # nonce -> request id, of the streams open here
@@ -98,6 +101,7 @@ class Serving:
         """Judge and queue a request. With a nonce, the caller's stream watches it from the start."""
         if self.is_draining:
             raise Draining("this replica is draining")
+        self._check_reach()
         model = self._served_model(raw.model)
         checked = check_fields(raw, self._limits)
         prompt_ids = await self._prompt_ids(model, checked)
@@ -175,10 +179,16 @@ class Serving:
         grace_ms = spec.disconnect_grace_ms if spec.cancel_on_disconnect else -1
         return Watch(replica_id=self._replica_id, nonce=nonce, grace_ms=grace_ms)
 
+    def _check_reach(self) -> None:
+        """At once, where the store's silence would take seconds."""
+        if self._is_cut_off():
+            raise StoreUnavailable("this replica does not reach the store, others do")
+
     # -- out ---------------------------------------------------------------------------------------
 
     async def spec_of(self, request_id: str) -> RequestSpec:
         check_request_id(request_id)
+        self._check_reach()
         payload = await self._store.read_payload(request_id)
         if payload is None:
             raise RequestNotFound(f"no request {request_id!r}")
@@ -223,6 +233,7 @@ class Serving:
 
     async def cancel(self, request_ids: Sequence[str]) -> None:
         check_request_ids(request_ids, self._limits)
+        self._check_reach()
         await self._store.cancel(request_ids)
 
     async def read(self, request_id: str) -> tuple[RequestSpec, LogSlice, OutputChunk]:

@@ -240,6 +240,8 @@ async def _chunks(replicas: Replicas, method: str, message: Any) -> AsyncIterato
                     raise StreamBroken("the stream ended early")
                 if received.next_within_ms:
                     limit_s = received.next_within_ms / 1e3 + LATE_S
+                if received.move:
+                    replica.avoid()
                 yield chunk_from_pb(received, is_opening)
                 is_opening = False
         except TimeoutError as error:

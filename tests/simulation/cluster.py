@@ -202,6 +202,7 @@ class SimReplica:
             limits=RequestLimits(),
             capacities=lambda: [Capacity(BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_TOKENS)],
             strategy=self.strategy.now,
+            is_cut_off=lambda: self.membership.is_cut_off,
             draw_seed=lambda: cluster.rng.getrandbits(64),
         )
         self.serving.model = ServedModel(

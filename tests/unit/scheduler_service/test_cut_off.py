@@ -41,7 +41,11 @@ def test_steps_that_need_no_store_prove_nothing():
 
     still = replace(STATS, last_step_id=100 + MOST_STEPS_WITHOUT_STORE)
     assert not cut_off.others_have_it(still)
+    assert not cut_off.is_alone
     assert cut_off.others_have_it(replace(still, last_step_id=still.last_step_id + 1))
+    assert cut_off.is_alone
+    cut_off.find()
+    assert not cut_off.is_alone
 
 
 def test_a_later_grant_proves_it_with_its_first_step():
