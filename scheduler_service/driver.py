@@ -223,7 +223,7 @@ class Driver:
         while self._committer.num_uncommitted and not self._committer.is_store_down:
             self._wake.clear()
             await self._wake.wait()
-        if self._is_worker_leaving:
+        if self._is_worker_leaving and not self._committer.is_store_down:
             # What ran there goes on elsewhere at once; its outputs are all in the log.
             with contextlib.suppress(StoreUnavailable):
                 await self._store.detach_worker(self._fence)

@@ -71,6 +71,7 @@ class Membership:
             store,
             settings.beat,
             rolled_back=rolled_back,
+            unanswered=self._leave_if_isolated,
             fingerprints=lambda: [w.description.fingerprint for w in self.workers.values()],
         )
         self._cut_off, self._beats = self._pool.cut_off, self._pool.replicas
@@ -132,6 +133,11 @@ class Membership:
         """What answers next may have lost writes, and count as many again before that is noticed."""
         for driver in self.drivers():
             driver.doubt_store()
+
+    def _leave_if_isolated(self) -> None:
+        """Neither store nor workers for a while: whatever the reason, streams have nothing to wait for here."""
+        if not self.workers and self._cut_off.must_yield(asyncio.get_running_loop().time()):
+            self._tell_cut_off()
 
     async def drain(self) -> None:
         """Yield every worker and take none; returns when all are given up."""

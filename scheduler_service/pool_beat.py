@@ -34,13 +34,16 @@ class PoolBeat:
         settings: BeatSettings,
         *,
         rolled_back: Callable[[], None],
+        unanswered: Callable[[], None],
         fingerprints: Callable[[], Iterable[str]],
     ) -> None:
-        """`rolled_back`: the store has lost writes. `fingerprints`: of the models that the workers here have."""
+        """`rolled_back`: the store has lost writes. `unanswered`: a beat has failed. `fingerprints`: of the models
+        that the workers here have."""
         self._replica_id = replica_id
         self._store = store
         self._settings = settings
         self._rolled_back = rolled_back
+        self._unanswered = unanswered
         self._fingerprints = fingerprints
         self._continuity = Continuity()
         self._answered_s: float | None = None
@@ -67,6 +70,7 @@ class PoolBeat:
         self.is_store_there = False
         # From its last answer on: a store that is silent says so late.
         self.cut_off.lose(now_s if self._answered_s is None else self._answered_s)
+        self._unanswered()
 
     def _find(self) -> None:
         now_s = asyncio.get_running_loop().time()
