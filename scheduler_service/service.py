@@ -94,7 +94,10 @@ async def serve(settings: SchedulerSettings) -> int:
         await client_server.start()
         await operator_server.start()
         announce(settings.announce, ports)
-        logger.info("replica %s serves on %s:%d", replica.replica_id, settings.host, ports["port"])
+        logger.info(
+            "replica %s serves on %s:%d, durability '%s'",
+            *(replica.replica_id, settings.host, ports["port"], settings.durability),
+        )
         try:
             await replica.run_until_stopped()
         finally:
