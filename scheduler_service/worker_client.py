@@ -39,7 +39,7 @@ class WorkerClient:
             message = await self._stub.Describe(pb.DescribeRequest(), timeout=self._timeout_s)
         except grpc.aio.AioRpcError as error:
             lost = WorkerGone if REFUSED in (error.details() or "").lower() else WorkerLost
-            raise lost(f"{self.address}: {error.details()}") from error
+            raise lost(error.details() or "no answer") from error
         return description_from_pb(message)
 
     async def watch_stats(self, interval_s: float) -> AsyncIterator[WorkerStats]:
@@ -48,7 +48,7 @@ class WorkerClient:
             async for message in call:
                 yield stats_from_pb(message)
         except grpc.aio.AioRpcError as error:
-            raise WorkerLost(f"{self.address}: {error.details()}") from error
+            raise WorkerLost(error.details() or "no answer") from error
         finally:
             call.cancel()  # a dropped call that is not cancelled is never collected
 
@@ -65,20 +65,20 @@ class WorkerClient:
             async for chunk in call:
                 parts.append(chunk.data)
                 if sum(map(len, parts)) > MAX_TOKENIZER_BYTES:
-                    raise WorkerLost(f"{self.address}: {chunk.path} is too long")
+                    raise WorkerLost(f"{chunk.path} is too long")
                 if chunk.last:
                     self._write(into, chunk.path, b"".join(parts), chunk.sha256)
                     parts.clear()
         except grpc.aio.AioRpcError as error:
-            raise WorkerLost(f"{self.address}: {error.details()}") from error
+            raise WorkerLost(error.details() or "no answer") from error
         finally:
             call.cancel()
 
     def _write(self, into: Path, name: str, data: bytes, sha256: bytes) -> None:
         if Path(name).name != name:
-            raise WorkerLost(f"{self.address}: {name!r} is no plain file name")
+            raise WorkerLost(f"{name!r} is no plain file name")
         if hashlib.sha256(data).digest() != sha256:
-            raise WorkerLost(f"{self.address}: {name} arrived damaged")
+            raise WorkerLost(f"{name} arrived damaged")
         (into / name).write_bytes(data)
 
     async def close(self) -> None:

@@ -50,7 +50,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServicer):
         self, request: pb.WatchStatsRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.WorkerStats]:
         interval_s = (request.interval_ms or DEFAULT_INTERVAL_MS) / 1e3
-        while True:
+        while not self._session.is_over:
             yield stats_to_pb(self._session.stats())
             await self._session.wait_stats(max(interval_s, 0.02))
 

@@ -21,7 +21,6 @@ from shared.types import (
     Replay,
     Resident,
     WorkerDescription,
-    WorkerHeartbeat,
     WorkerStats,
     Yield,
 )
@@ -215,12 +214,10 @@ class WorkerSession:
     def _expected_step(self) -> int:
         return self._last_accepted_step + 1
 
-    def _refuse_plan(
-        self, driver: DriverStream, step_id: int, reason: str, detail: str = ""
-    ) -> None:
+    def _refuse_plan(self, driver: DriverStream, step_id: int, why: str, detail: str = "") -> None:
         expected = self._expected_step
         driver.post(
-            PlanRefused(step_id=step_id, reason=reason, detail=detail, expected_step_id=expected)
+            PlanRefused(step_id=step_id, reason=why, detail=detail, expected_step_id=expected)
         )
 
     def _repeat(self, driver: DriverStream, plan: BatchPlan) -> None:
@@ -257,15 +254,14 @@ class WorkerSession:
     async def _beat(self, driver: DriverStream) -> None:
         while True:
             await asyncio.sleep(self._limits.heartbeat_s)
-            driver.post(
-                WorkerHeartbeat(
-                    last_step_id=self._steps.last_step_id,
-                    running_step_id=self._steps.running_step_id,
-                    running_step_age_ms=self._steps.running_age_ms(_now_s()),
-                )
-            )
+            driver.post(self._steps.heartbeat(_now_s()))
 
     # -- stats ---------------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        """It drains, and nobody drives it: there is nothing more to say of it."""
+        return self._is_draining and self._driver is None
 
     async def wait_stats(self, interval_s: float) -> None:
         """Until it is time for the next ones: at once when nobody drives any more."""

@@ -5,7 +5,7 @@ Values only: times are given by the caller. Knows nothing of drivers and plans t
 
 from dataclasses import replace
 
-from shared.types import BatchPlan, BlockCounts, StepResult
+from shared.types import BatchPlan, BlockCounts, StepResult, WorkerHeartbeat
 
 HUNG_FACTOR = 10  # times what a plan predicted
 
@@ -54,6 +54,13 @@ class StepAccount:
 
     def running_age_ms(self, now_s: float) -> int:
         return int((now_s - self._began_s) * 1e3) if self.running_step_id else 0
+
+    def heartbeat(self, now_s: float) -> WorkerHeartbeat:
+        return WorkerHeartbeat(
+            last_step_id=self.last_step_id,
+            running_step_id=self.running_step_id,
+            running_step_age_ms=self.running_age_ms(now_s),
+        )
 
     def running_too_long(self, now_s: float) -> str:
         """What to say of a step that will never end; empty while none is like that."""

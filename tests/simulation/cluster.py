@@ -150,6 +150,8 @@ class SimPort:
             await self._path.wait_going()
             yield worker.session.stats()
             await worker.session.wait_stats(interval_s)
+            if worker.session.is_over:
+                break
         raise WorkerLost("it died")
 
     def drive(self) -> SimLink:
