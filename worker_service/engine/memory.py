@@ -22,8 +22,8 @@ MEMINFO = Path("/proc/meminfo")
 STATM = Path("/proc/self/statm")
 GIB = 1 << 30
 # What a worker takes beside weights and cache: Python, torch, and the tensors of a step.
-LEAST_BESIDE_BYTES = GIB // 4
-USUAL_BESIDE_BYTES = GIB // 2
+LEAST_BESIDE_BYTES = 320 << 20
+USUAL_BESIDE_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

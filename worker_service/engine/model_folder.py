@@ -115,7 +115,9 @@ def _check_limit(config: Any, dtype: str, device: str) -> None:
         return
     try:
         with torch.device("meta"):
-            empty = AutoModelForCausalLM.from_config(config, dtype=DTYPES[dtype])
+            empty = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+                config, dtype=DTYPES[dtype]
+            )
     except Exception:  # whatever is wrong with it is told when it is loaded
         return
     refuse_beyond_limit({f"the weights in {dtype}": _weight_bytes(empty)}, device)

@@ -102,7 +102,7 @@ def test_no_control_group_is_no_limit(cgroup: Path) -> None:
 
 @pytest.mark.parametrize(
     ("limit", "is_refused", "is_warned"),
-    [(1.5, True, True), (1.8, False, True), (2.0, False, False)],
+    [(1.5, True, True), (1.9, False, True), (2.0, False, False)],
 )
 def test_what_a_limit_cannot_hold_is_refused_and_what_is_close_is_told(
     cgroup: Path,
