@@ -7,7 +7,7 @@ next index on another replica.
 import asyncio
 import random
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any, Self
 
@@ -78,7 +78,7 @@ class Client:
     async def close(self) -> None:
         await self._replicas.close()
 
-    async def generate(self, prompt: Prompt, **options: Any) -> AsyncIterator[Chunk]:
+    async def generate(self, prompt: Prompt, **options: Any) -> AsyncGenerator[Chunk, None]:
         """The request's chunks as they are made.
 
         A text is taken as it is; for a question to a chat model give messages: [("user", "...")], which are

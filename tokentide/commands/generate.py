@@ -3,7 +3,7 @@
 import json
 import sys
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from tokentide.client import Chunk, Client
 from tokentide.commands.endpoints import wait_any_reachable
 from tokentide.commands.interrupts import run_until_stopped
+from tokentide.commands.late import with_notice
 from tokentide.messages import Prompt
 
 
@@ -64,9 +65,12 @@ async def _turn(
     return 0
 
 
-def _chunks(client: Client, prompt: Prompt, options: dict[str, Any]) -> Any:
-    chunks: AsyncIterator[Chunk] = client.generate(prompt, **options)
-    return chunks
+def _chunks(client: Client, prompt: Prompt, options: dict[str, Any]) -> AsyncGenerator[Chunk, None]:
+    return with_notice(client.generate(prompt, **options), _say_late)
+
+
+def _say_late() -> None:
+    print("nothing has come for a while; still waiting: `tokentide top` shows why", file=sys.stderr)
 
 
 def chunk_as_dict(chunk: Chunk) -> dict[str, Any]:
