@@ -57,7 +57,8 @@ class Membership:
         rolled_back: Callable[[], None],
         cut_off: Callable[[], None],
     ) -> None:
-        """`rolled_back`: the store has lost writes. `cut_off`: others have the store, this replica has not."""
+        """`rolled_back`: the store has lost writes. `cut_off`: others have the store, this replica has not; or it
+        reaches no worker either."""
         self._replica_id = replica_id
         self._store = store
         self._resolve = resolve

@@ -24,8 +24,7 @@ from shared.types import BatchPlan, StepResult, WorkerDescription
 class Decided:
     decision: Decision
     snapshot: Snapshot  # that it was made from
-    batch_id: str  # of the batch that it forms, should it form one
-    start: BatchStart | None
+    start: BatchStart | None  # of the batch that it forms, should it form one
     plan_ns: int  # what it took so far
 
     def is_idle(self, claimed: Sequence[Admissible]) -> bool:
@@ -63,7 +62,6 @@ class StepMaking:
         return Decided(
             decision=decision,
             snapshot=snapshot,
-            batch_id=batch_id,
             start=batching.start(batch_id) if decision.forms_batch else None,
             plan_ns=self._context.clock_ns() - started_ns,
         )
@@ -79,13 +77,13 @@ class StepMaking:
     ) -> BatchPlan:
         """`num_running`: in the whole pool, for the note of this step."""
         started_ns = self._context.clock_ns()
-        batching, decision = self._batching, decided.decision
+        batching, decision, start = self._batching, decided.decision, decided.start
         plan = self._view.make_plan(
             decision,
             claimed,
             epoch=epoch,
             durable_step=durable_step,
-            batch=batching.running_batch(decided.batch_id, claimed) if decided.start else None,
+            batch=batching.running_batch(start.batch_id, claimed) if start else None,
             now_ms=self.now_ms(),
             predict_ns=self._pace.predict_ns,
         )

@@ -21,6 +21,7 @@ CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
 STATM = Path("/proc/self/statm")
 GIB = 1 << 30
+NO_LIMIT = 1 << 60
 # What a worker takes beside weights and cache: Python, torch, and the tensors of a step.
 LEAST_BESIDE_BYTES = 320 << 20
 USUAL_BESIDE_BYTES = 512 << 20
@@ -92,14 +93,8 @@ def _beyond_limit(needs: dict[str, int], beside: int, device: str) -> str | None
 
 def limit_bytes() -> int | None:
     """The control group's limit, of version 2 or 1; None where there is none."""
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        try:
-            text = (CGROUP / name).read_text().strip()
-        except OSError:
-            continue
-        # Version 2 says "max", version 1 a number near 2**63.
-        return int(text) if text.isdigit() and int(text) < 1 << 60 else None
-    return None
+    limit, _ = _limit_and_used(CGROUP)
+    return limit
 
 
 def process_bytes() -> int:
@@ -149,18 +144,26 @@ def _available_bytes() -> int:
 
 def _cgroup_free_bytes(root: Path) -> int:
     """What the control group's limit leaves; no limit reads as endless."""
+    limit, used = _limit_and_used(root)
+    return NO_LIMIT if limit is None else max(0, limit - used)
+
+
+def _limit_and_used(root: Path) -> tuple[int | None, int]:
+    """Bytes, of version 2 or 1. None: no limit, which version 2 calls "max", version 1 a number near 2**63."""
     for limit_name, used_name in (
         ("memory.max", "memory.current"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
     ):
         try:
             limit = (root / limit_name).read_text().strip()
+        except OSError:
+            continue
+        try:
             used = int((root / used_name).read_text())
         except (OSError, ValueError):
-            continue
-        if limit.isdigit():
-            return max(0, int(limit) - used)
-    return 1 << 62
+            used = 0
+        return (int(limit) if limit.isdigit() and int(limit) < NO_LIMIT else None), used
+    return None, 0
 
 
 def _open_nvml(device: str) -> tuple[Any, Any] | None:
